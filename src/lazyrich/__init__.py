@@ -1,0 +1,66 @@
+"""The measuring instrument for feature learning: any PyTorch model, training run or array."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from ._capture import Capture as Capture, Layer as Layer, layers as layers
+    from ._engine import measure as measure, measure_arrays as measure_arrays
+    from ._records import Definition as Definition, Record as Record, Records as Records
+    from ._report import report as report
+    from ._schedules import every as every, log_spaced as log_spaced
+    from .errors import LazyrichError as LazyrichError, LazyrichWarning as LazyrichWarning
+    from .measures import (
+        CATALOGUE as CATALOGUE,
+        Measure as Measure,
+        Noted as Noted,
+        Profile as Profile,
+        published as published,
+    )
+    from .statistics import (
+        Batch as Batch,
+        ClassMoments as ClassMoments,
+        JointMoments as JointMoments,
+        Moments as Moments,
+        Statistic as Statistic,
+    )
+
+_WHERE = {
+    "measure": "_engine",
+    "measure_arrays": "_engine",
+    "report": "_report",
+    "Capture": "_capture",
+    "Layer": "_capture",
+    "layers": "_capture",
+    "Record": "_records",
+    "Records": "_records",
+    "Definition": "_records",
+    "every": "_schedules",
+    "log_spaced": "_schedules",
+    "CATALOGUE": "measures",
+    "Measure": "measures",
+    "Noted": "measures",
+    "Profile": "measures",
+    "published": "measures",
+    "Batch": "statistics",
+    "Statistic": "statistics",
+    "Moments": "statistics",
+    "ClassMoments": "statistics",
+    "JointMoments": "statistics",
+    "LazyrichError": "errors",
+    "LazyrichWarning": "errors",
+}
+__all__ = list(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    """Public names load on first use, so that reading records or `--help` never loads torch."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'lazyrich' has no attribute {name!r}")
+    return getattr(import_module(f".{_WHERE[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

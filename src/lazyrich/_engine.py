@@ -1,0 +1,291 @@
+"""Model and data in, records out: one forward pass, each statistic once, then the measures."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from ._capture import Capture
+from ._evaluation import Heading, evaluate, failed, reads, records
+from ._records import Records
+from ._sums import LayerSums, check_memory, covering
+from ._views import View, as_rows, checked_view
+from .errors import LazyrichError, MissingInput, NonFinite, ShapeError, TooFewSamples, UnknownName
+from .measures import CATALOGUE, Measure, Profile
+from .statistics import Batch
+
+log = logging.getLogger("lazyrich")
+Chosen = Sequence[Measure | str] | Measure | str | None
+
+
+def measure(
+    model: nn.Module | Capture,
+    data: Iterable[Any],
+    measures: Chosen = None,
+    *,
+    layers: str | Sequence[str] | None = None,
+    view: View | None = None,
+    interval: int = 0,
+    dtype: torch.dtype | None = None,
+    seed: int = 0,
+    run: str = "run",
+    memory_limit: float | None = None,
+    progress: bool = True,
+) -> Records:
+    """Measure a model on data, in one forward pass.
+
+    Args:
+        model: any module, on the device where it is; or a `Capture` that says how to read it.
+        data: yields inputs, (inputs, labels) or mappings; see `Capture` for others.
+        measures: names, globs or measures of the catalogue; None for all that the data allows.
+        layers: patterns of addresses, see `Capture`; None for every module without children, the
+            penultimate features and the outputs.
+        view: how maps and tokens become samples: `mean` (default), `flatten`, `tokens`, `last`.
+        interval: blocks for a 95 % jackknife interval over samples; 0 for none, 10 is usual.
+        dtype: precision of products; None for that of the activations, at least float32. Sums
+            and eigenvalues are always float64.
+        seed: of all that the model or the data draw from torch, numpy or random.
+        run: a name for the records.
+        memory_limit: GiB that the statistics may hold; None for half of what is free.
+        progress: a bar on stderr, where that is a terminal.
+
+    Returns:
+        A record for each layer and measure. A layer that cannot be read is a row with the reason.
+
+    Raises:
+        LazyrichError: the input cannot be measured; the message says what to do.
+    """
+    if not isinstance(model, Capture):
+        model = Capture(model, layers, view=view or "mean")
+    elif layers is not None or view is not None:
+        raise LazyrichError("a Capture says itself which layers and view: leave them out here.")
+    wanted = _Wanted(measures, interval, dtype, memory_limit)
+    bar = tqdm(data, desc="measuring", unit="batch", disable=None if progress else True)
+    with closing(model.batches(bar, seed=seed)) as batches:
+        sums = wanted.collect(batches)
+    heading = Heading(run, model.view, seed)
+    failures = [
+        failed(layer, m, reason, heading)
+        for layer, reason in model.problems.items()
+        for m in wanted.measures
+        if m.layer is None and m.needs is not Profile
+    ]
+    return wanted.records(sums, heading) + Records(failures)
+
+
+def measure_arrays(
+    activations: Mapping[str, Any] | Any,
+    measures: Chosen = None,
+    *,
+    labels: Any = None,
+    outputs: Any = None,
+    view: View | None = None,
+    interval: int = 0,
+    dtype: torch.dtype | None = None,
+    seed: int = 0,
+    run: str = "run",
+    device: torch.device | str | None = None,
+    memory_limit: float | None = None,
+) -> Records:
+    """The same measures for activations that are arrays already: recordings, or saved features.
+
+    Args:
+        activations: (n samples, d units) by area or layer, in order; or one array.
+        measures: names, globs or measures of the catalogue; None for all that the data allows.
+        labels: n class labels, numbers or strings.
+        outputs: (n, c) raw outputs of the model or decoder.
+        view: needed for arrays of more than two axes, see `Capture`.
+        interval: blocks for a 95 % jackknife interval over samples; 0 for none, 10 is usual.
+        dtype: precision of products; None for that of the arrays, at least float32.
+        seed: of measures that sample.
+        run: a name for the records.
+        device: where to compute; None for the CPU.
+        memory_limit: GiB that the statistics may hold; None for half of what is free.
+
+    Raises:
+        LazyrichError: the input cannot be measured; the message says what to do.
+    """
+    if not isinstance(activations, Mapping):
+        activations = {"activations": activations}
+    if not activations:
+        raise TooFewSamples("no array was given: pass {'name': array of [n samples, d units]}.")
+    if view is not None:
+        checked_view(view)
+    wanted = _Wanted(measures, interval, dtype, memory_limit)
+    classes = None if labels is None else _as_classes(labels).to(device or "cpu")
+    f = None if outputs is None else _as_matrix("outputs", outputs, None, device)
+    arrays = {k: _as_matrix(k, a, view, device) for k, a in activations.items()}
+    for name, x in arrays.items():
+        for what, other in (("labels", classes), ("outputs", f)):
+            if other is not None and len(other) != len(x):
+                raise ShapeError(f"{name}: {len(x)} samples came with {len(other)} {what}.")
+    widths = {name: x.shape[1] for name, x in arrays.items()}
+    if all({"shift", "rotation"} <= m.invariant for m in wanted.needed):
+        arrays = {name: _within_span(x) for name, x in arrays.items()}
+    sums = wanted.collect(_in_pieces(arrays, classes, f))
+    for name, width in widths.items():
+        sums[name].d = width
+    return wanted.records(sums, Heading(run, view or "", seed))
+
+
+class _Wanted:
+    """The measures asked for, and how to get from a stream of batches to their records."""
+
+    def __init__(
+        self,
+        measures: Chosen,
+        interval: int,
+        dtype: torch.dtype | None,
+        memory_limit: float | None,
+    ) -> None:
+        if interval < 0 or interval == 1:
+            raise LazyrichError(
+                f"interval={interval}: the number of jackknife blocks is 0 for no interval, "
+                "or 2 and more (10 is usual)."
+            )
+        if dtype not in (None, torch.float32, torch.float64):
+            raise LazyrichError(f"dtype={dtype}: products are float32, float64 or None (as given).")
+        self.explicit = measures is not None
+        self.measures = _look_up(measures)
+        self._interval, self._dtype, self._limit = interval, dtype, memory_limit
+        helpers = [CATALOGUE[m.argument] for m in self.measures if m.needs is Profile]
+        names = {m.name for m in self.measures}
+        self.needed = [*self.measures, *(h for h in helpers if h.name not in names)]
+
+    def collect(self, stream: Iterable[dict[str, Batch]]) -> dict[str, LayerSums]:
+        """Sum up the statistics that the measures need."""
+        sums: dict[str, LayerSums] = {}
+        for number, layers in enumerate(stream):
+            if number == 0:
+                sums = self._prepare(layers)
+            for name, batch in layers.items():
+                try:
+                    sums[name].add(batch)
+                except NonFinite as error:
+                    raise NonFinite(
+                        f"layer {name!r}, at or before batch {number}: {error}. "
+                        "Mend the model or data, or leave the layer out with layers=..."
+                    ) from error
+        return sums
+
+    def records(self, sums: dict[str, LayerSums], heading: Heading) -> Records:
+        """Evaluate the measures on the sums."""
+        for name, layer in sums.items():
+            if layer.rows < 2 * self._interval:
+                raise TooFewSamples(
+                    f"interval={self._interval} needs {2 * self._interval} samples or more, and "
+                    f"layer {name!r} has {layer.rows}. Ask for fewer blocks, or for none with 0."
+                )
+        return records(evaluate(sums, self.needed), self.measures, heading)
+
+    def _prepare(self, layers: dict[str, Batch]) -> dict[str, LayerSums]:
+        """Which statistics each layer gets, checked against the memory there is."""
+        statistics = [m for m in self.needed if m.needs is not Profile]
+        kinds = {
+            name: {
+                m.needs
+                for m in statistics
+                if m.layer in (None, name)
+                and all(getattr(batch, field) is not None for field in m.needs.requires)
+            }
+            for name, batch in layers.items()
+        }
+        for m in statistics:
+            if not any(reads(m, name, list(found)) for name, found in kinds.items()):
+                self._missing(m, layers)
+        everything = covering({kind for found in kinds.values() for kind in found})
+        check_memory(layers, everything, max(self._interval, 1), self._limit)
+        blocks = max(self._interval, 1)
+        return {name: LayerSums(found, blocks, self._dtype) for name, found in kinds.items()}
+
+    def _missing(self, m: Measure, layers: dict[str, Batch]) -> None:
+        """Raise for a measure that was asked for by name; leave out one that was not."""
+        batches = [b for name, b in layers.items() if m.layer in (None, name)]
+        if not batches:
+            reason = f"it is measured at {m.layer!r}, which layers=... leaves out"
+        else:
+            try:
+                m.needs.of(batches[0])
+                return
+            except MissingInput as error:
+                reason = str(error)
+        if self.explicit:
+            raise MissingInput(f"{m.name}: {reason}")
+        log.info("%s left out: %s", m.name, reason)
+
+
+def _look_up(measures: Chosen) -> list[Measure]:
+    if measures is None:
+        return list(CATALOGUE.values())
+    chosen: list[Measure] = []
+    for m in [measures] if isinstance(measures, (str, Measure)) else measures:
+        if isinstance(m, Measure):
+            chosen.append(m)
+            continue
+        hits = [CATALOGUE[name] for name in CATALOGUE if fnmatchcase(name, m)]
+        if not hits:
+            raise UnknownName("measure", m, CATALOGUE)
+        chosen += [hit for hit in hits if hit not in chosen]
+    return chosen
+
+
+def _as_matrix(
+    name: str, array: Any, view: str | None, device: torch.device | str | None
+) -> Tensor:
+    try:
+        x = torch.as_tensor(array if isinstance(array, Tensor) else np.asarray(array))
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{name}: not an array of numbers ({error}).") from error
+    x = (x if x.is_floating_point() else x.double()).to(device or "cpu")
+    if name == "outputs" and x.ndim == 1:
+        return x[:, None]
+    if x.ndim == 2:
+        return x
+    if x.ndim < 2 or view is None:
+        raise ShapeError(
+            f"{name}: needs [n samples, d units], got {list(x.shape)}. Reshape it"
+            + (", or say how to read more axes with view='mean' or 'flatten'." * (x.ndim > 2) or ".")
+        )
+    if view == "tokens":
+        raise ShapeError(f"{name}: arrays of tokens must be flattened beside their labels first.")
+    return as_rows(x, view, len(x)).x
+
+
+def _as_classes(labels: Any) -> Tensor:
+    values = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    if values.ndim != 1:
+        raise ShapeError(f"labels: needs one class for each sample, got {list(values.shape)}.")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise NonFinite("labels: NaN or infinity is no class. Drop those samples first.")
+    if values.dtype.kind in "iub":
+        return torch.as_tensor(values.astype(np.int64))
+    return torch.as_tensor(np.unique(values, return_inverse=True)[1].astype(np.int64))
+
+
+def _within_span(x: Tensor) -> Tensor:
+    """The same point cloud in as many coordinates as it has points, if it has fewer than units.
+
+    A rotation, so only for measures that no rotation changes.
+    """
+    if x.shape[0] >= x.shape[1] or not bool(torch.isfinite(x).all()):
+        return x
+    x = x.float() if x.element_size() < 4 else x
+    return torch.linalg.qr((x - x.mean(0)).T, mode="r")[1].T
+
+
+def _in_pieces(
+    arrays: dict[str, Tensor], labels: Tensor | None, outputs: Tensor | None, rows: int = 8192
+) -> Iterator[dict[str, Batch]]:
+    for start in range(0, max(map(len, arrays.values())), rows):
+        at = slice(start, start + rows)
+        cut = [None if a is None else a[at] for a in (labels, outputs)]
+        yield {
+            name: Batch(x[at], *cut, torch.arange(start, start + len(x[at]), device=x.device))
+            for name, x in arrays.items()
+        }

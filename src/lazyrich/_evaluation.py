@@ -1,0 +1,164 @@
+"""From sums of statistics to records: each measure on the whole, and with each block left out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, sqrt
+
+from scipy.special import stdtrit
+
+from ._capture import OUTPUTS, PENULTIMATE
+from ._records import Definition, Record, Records
+from ._sums import Kind, LayerSums, read
+from .errors import TooFewSamples
+from .measures import Curve, Evaluated, Measure, Profile
+from .statistics import Statistic, leave_one_out, total
+
+
+@dataclass
+class Cell:
+    """One measure at one layer: on all samples, and with each block of them left out."""
+
+    whole: Evaluated
+    replicates: list[float | Curve] = field(default_factory=list)
+    n: int = 0
+    d: int = 0
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What all the records of one call have in common."""
+
+    run: str
+    view: str
+    seed: int
+
+
+Table = dict[str, dict[Measure, Cell]]
+
+
+def evaluate(layers: Mapping[str, LayerSums], measures: Sequence[Measure]) -> Table:
+    """Every measure at every layer that brings what it needs; profiles last, over the layers."""
+    table = {layer: _of_statistics(layer, sums, measures) for layer, sums in layers.items()}
+    for measure in measures:
+        if measure.needs is Profile:
+            for name, cell in _of_profile(table, measure).items():
+                table.setdefault(name, {})[measure] = cell
+    return table
+
+
+def records(table: Table, shown: Sequence[Measure], heading: Heading) -> Records:
+    """The table as records, the measures in the order asked for."""
+    rows = [
+        row
+        for layer, cells in table.items()
+        for measure in shown
+        if measure in cells
+        for row in _rows(layer, measure, cells[measure], heading)
+    ]
+    return Records(rows, map(definition, shown))
+
+
+def failed(layer: str, measure: Measure, reason: str, heading: Heading) -> Record:
+    """The row of a cell that could not be measured."""
+    return Record(
+        heading.run, 0, layer, heading.view, measure.name, None, measure.conventions,
+        float("nan"), seed=heading.seed, status="failed", note=reason,
+    )
+
+
+def definition(measure: Measure) -> Definition:
+    """What records say about a measure, for readers without the code."""
+    return Definition(
+        measure.name, measure.summary, measure.formula, measure.source, measure.richer,
+        measure.bounds,
+    )
+
+
+def _of_statistics(
+    layer: str, sums: LayerSums, measures: Sequence[Measure]
+) -> dict[Measure, Cell]:
+    blocks = sums.blocks()
+    whole = {kind: total(b[kind] for b in blocks) for kind in sums.kinds}
+    n = int(next(iter(whole.values())).n)
+    if n < 2:
+        raise TooFewSamples(f"layer {layer!r}: {n} sample, and two or more are needed.")
+    here = [m for m in measures if m.needs is not Profile and reads(m, layer, sums.kinds)]
+    cells = {
+        m: Cell(m.evaluate(read(m.needs, whole)), [], n, sums.d, sums.dtype) for m in here
+    }
+    for rest in _each_left_out(blocks, sums.kinds):
+        for m in here:
+            cells[m].replicates.append(m.evaluate(read(m.needs, rest)).value)
+    return cells
+
+
+def reads(measure: Measure, layer: str, kinds: Sequence[Kind]) -> bool:
+    """Whether a measure makes sense at a layer and finds its statistic among the kinds."""
+    found = any(measure.needs is k or measure.needs in k.contains for k in kinds)
+    return found and measure.layer in (None, layer)
+
+
+def _each_left_out(
+    blocks: Sequence[dict[Kind, Statistic]], kinds: Sequence[Kind]
+) -> Iterator[dict[Kind, Statistic]]:
+    if len(blocks) > 1:
+        each = zip(*(leave_one_out([b[k] for b in blocks]) for k in kinds), strict=True)
+        yield from (dict(zip(kinds, rest, strict=True)) for rest in each)
+
+
+def _of_profile(table: Table, measure: Measure) -> dict[str, Cell]:
+    """A measure over layers, from the first to the penultimate one (or the last there is)."""
+    found = {
+        layer: cell
+        for layer, cells in table.items()
+        for m, cell in cells.items()
+        if m.name == measure.argument
+    }
+    names = list(found)
+    if PENULTIMATE in found:
+        names = names[: names.index(PENULTIMATE) + 1]
+    elif len(names) > 1 and names[-1] == OUTPUTS:
+        names.pop()
+    if not names:
+        return {}
+    cells = [found[name] for name in names]
+    whole = Profile((n, c.whole.value) for n, c in zip(names, cells, strict=True))
+    each = zip(*(c.replicates for c in cells), strict=True)
+    replicates = [
+        measure.evaluate(Profile(zip(names, values, strict=True))).value for values in each
+    ]
+    last = cells[-1]
+    label = f"{names[0]} -> {names[-1]}"
+    return {label: Cell(measure.evaluate(whole), replicates, last.n, last.d, last.dtype)}
+
+
+def _rows(layer: str, measure: Measure, cell: Cell, heading: Heading) -> Iterator[Record]:
+    value = cell.whole.value
+    points = value if isinstance(value, dict) else {None: value}
+    for index, point in points.items():
+        replicates = [r[index] if isinstance(r, dict) else r for r in cell.replicates]
+        error, low, high, caveat = _interval(point, replicates)
+        notes = [cell.whole.note] if cell.whole.note else []
+        yield Record(
+            heading.run, 0, layer, heading.view, measure.name, index, measure.conventions, point,
+            error, low, high, None, cell.n, cell.d, cell.dtype, heading.seed,
+            "ok" if cell.whole.defined else "undefined",
+            "; ".join(notes + [caveat] * bool(caveat)),
+        )
+
+
+def _interval(
+    value: float, replicates: Sequence[float]
+) -> tuple[float | None, float | None, float | None, str]:
+    """Standard error and 95 % interval by the delete-one-block jackknife, with a caveat."""
+    if not replicates or not isfinite(value):
+        return None, None, None, ""
+    if not all(map(isfinite, replicates)):
+        return None, None, None, "no interval: undefined with some block left out"
+    k = len(replicates)
+    mean = sum(replicates) / k
+    error = sqrt((k - 1) / k * sum((r - mean) ** 2 for r in replicates))
+    half = float(stdtrit(k - 1, 0.975)) * error
+    caveat = "the interval is wider than the value" if 2 * half > abs(value) else ""
+    return error, value - half, value + half, caveat

@@ -1,0 +1,120 @@
+"""Hooks on modules: what each put out in one forward pass, reduced to rows while it runs."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from ._inputs import Call
+from ._views import Rows, as_rows, samples_first, units_first
+from .errors import ShapeError
+
+INPUT = ":input"
+
+
+class Seen(NamedTuple):
+    """One tensor at one address in one forward pass."""
+
+    module: str
+    kind: str
+    shape: tuple[int, ...]
+    rows: Rows | None
+    problem: str = ""
+
+
+class Reader:
+    """Hooks that come off by themselves; `seen` holds the last pass by address, as it ran.
+
+    Args:
+        modules: by name.
+        view: how activations become rows.
+        wanted: which (address, module name) to keep rows of; the others are only noted.
+    """
+
+    def __init__(
+        self, modules: Mapping[str, nn.Module], view: str, wanted: Callable[[str, str], bool]
+    ) -> None:
+        self._modules, self._view, self.wanted = modules, view, wanted
+        self.seen: dict[str, Seen] = {}
+        self.calls: Counter[str] = Counter()
+        self._units_first: dict[str, bool | None] = {}
+        self._latest: tuple[tuple[int, ...], bool | None] = ((), None)
+        self._call = Call()
+
+    def begin(self, call: Call) -> None:
+        """Forget the last pass; the next one runs this call."""
+        self.seen, self.calls, self._call = {}, Counter(), call
+
+    @contextmanager
+    def attached(self, outputs: Iterable[str], inputs: Iterable[str]) -> Iterator[None]:
+        """Watch what the named modules put out and take in, until the context ends."""
+        handles = []
+        try:
+            for name in inputs:
+                hook = partial(self._before, name)
+                module = self._modules[name]
+                handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+            for name in outputs:
+                hook = partial(self._after, name)
+                handles.append(self._modules[name].register_forward_hook(hook))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _before(
+        self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        taken = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
+        if taken is not None:
+            self._keep(self._address(name, INPUT), name, module, taken, None)
+
+    def _after(self, name: str, module: nn.Module, _: Any, output: Any) -> None:
+        address = self._address(name)
+        for suffix, tensor in tensors_in(output):
+            tensor = samples_first(module, tensor)
+            self._keep(address + suffix, name, module, tensor, units_first(module))
+
+    def _address(self, name: str, end: str = "") -> str:
+        self.calls[name + end] += 1
+        count = self.calls[name + end]
+        return f"{name}#{count}{end}" if count > 1 else name + end
+
+    def _keep(
+        self, address: str, name: str, module: nn.Module, tensor: Tensor, first: bool | None
+    ) -> None:
+        shape = tuple(tensor.shape)
+        if first is None and shape == self._latest[0]:
+            first = self._latest[1]  # an activation keeps the layout of what it was given
+        # later passes watch fewer modules, and must read each as the first pass did
+        first = self._units_first.setdefault(address, first)
+        self._latest = (shape, first)
+        rows, problem = None, ""
+        if self.wanted(address, name):
+            try:
+                rows = self.reduced(tensor, first)
+            except ShapeError as error:
+                problem = str(error)
+        self.seen[address] = Seen(name, type(module).__name__, shape, rows, problem)
+
+    def reduced(self, tensor: Tensor, first: bool | None = None) -> Rows:
+        """Rows that share no memory with the activation: a later in-place step must not reach them."""
+        tensor = tensor.detach()
+        rows = as_rows(tensor, self._view, self._call.n, channels=first, mask=self._call.mask)
+        shared = rows.x.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+        return rows._replace(x=rows.x.clone()) if shared else rows
+
+
+def tensors_in(output: Any, suffix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in what a module returns, with its address: `[0]`, `.key`, `[1][0]`."""
+    if isinstance(output, Tensor):
+        yield suffix, output
+    elif isinstance(output, Mapping):
+        for key, value in output.items():
+            yield from tensors_in(value, f"{suffix}.{key}")
+    elif isinstance(output, (tuple, list)):
+        for index, value in enumerate(output):
+            yield from tensors_in(value, f"{suffix}[{index}]")

@@ -1,0 +1,258 @@
+"""The one thing that all views read: a tidy long table, one value a row. Knows nothing of torch."""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, BinaryIO, overload
+
+from ._table import Cells, markup, text
+from .errors import UnknownName, UnreadableFile
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One measured value and all that is needed to judge it.
+
+    Attributes:
+        run: name of the run or model.
+        step: training step, 0 where there is none.
+        layer: name of the layer, `first -> last` for a measure between two.
+        view: how maps and tokens became samples (`mean`, `flatten`, `tokens`, `last`).
+        measure: name in the catalogue.
+        index: rank on a curve (1 is the largest eigenvalue); None for a single number.
+        estimator: which estimator, with the options that were chosen.
+        value: the number; NaN where it is undefined or failed, then `note` says why.
+        standard_error: where it was asked for or is sampled.
+        low, high: ends of the 95 % interval.
+        null: the level that unrelated data would give, for similarities.
+        n, d: samples and units that the value is made of.
+        dtype: precision of the products; sums and eigenvalues are float64.
+        seed: the seed of all that was drawn.
+        status: `ok`, `undefined` or `failed`.
+        note: reason or caveat.
+    """
+
+    run: str
+    step: int
+    layer: str
+    view: str
+    measure: str
+    index: int | None
+    estimator: str
+    value: float
+    standard_error: float | None = None
+    low: float | None = None
+    high: float | None = None
+    null: float | None = None
+    n: int = 0
+    d: int = 0
+    dtype: str = ""
+    seed: int = 0
+    status: str = "ok"
+    note: str = ""
+
+
+COLUMNS = tuple(f.name for f in fields(Record))
+_NUMBERS = ("value", "standard_error", "low", "high", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a measure is: travels with the records, so that a page can be drawn without the code."""
+
+    measure: str
+    summary: str
+    formula: str
+    source: str
+    richer: str
+    bounds: tuple[float, float]
+
+
+class Records(Sequence[Record]):
+    """An immutable table of records with the definitions of what was measured."""
+
+    def __init__(
+        self, rows: Iterable[Record] = (), definitions: Iterable[Definition] = ()
+    ) -> None:
+        self._rows = tuple(rows)
+        self.definitions = {d.measure: d for d in definitions}
+
+    def where(self, **equal: Any) -> "Records":
+        """The rows whose columns equal the values given, or are among them for a list.
+
+        Raises:
+            UnknownName: a column that does not exist.
+        """
+        for column in equal:
+            if column not in COLUMNS:
+                raise UnknownName("column", column, COLUMNS)
+        wanted = {c: v if isinstance(v, (list, tuple, set)) else (v,) for c, v in equal.items()}
+        return Records(
+            (r for r in self if all(getattr(r, c) in v for c, v in wanted.items())),
+            self.definitions.values(),
+        )
+
+    def tag(self, *, run: str | None = None, step: int | None = None) -> "Records":
+        """The same rows under another run name or training step."""
+        change: dict[str, Any] = {} if run is None else {"run": run}
+        change |= {} if step is None else {"step": step}
+        return Records((replace(r, **change) for r in self), self.definitions.values())
+
+    def values(self) -> list[float]:
+        """The numbers alone, in order."""
+        return [r.value for r in self]
+
+    def unique(self, column: str) -> list[Any]:
+        """The different values of a column, in order of appearance."""
+        if column not in COLUMNS:
+            raise UnknownName("column", column, COLUMNS)
+        return list(dict.fromkeys(getattr(r, column) for r in self))
+
+    def save(self, path: str | Path) -> None:
+        """Append to a file of JSON Lines; each line is whole before the next begins.
+
+        A line is either a record or a `{"definition": ...}`. A last line that was torn by a crash
+        is cut off first.
+        """
+        path = Path(path)
+        lines = [
+            json.dumps({"definition": asdict(d) | {"bounds": list(map(str, d.bounds))}})
+            for d in self.definitions.values()
+        ]
+        lines += [json.dumps(_jsonable(r), allow_nan=False) for r in self]
+        with path.open("ab+") as file:
+            file.truncate(_end_of_last_line(file))
+            file.write("".join(line + "\n" for line in lines).encode())
+
+    @classmethod
+    def load(cls, *paths: str | Path) -> "Records":
+        """Read one or more files of records.
+
+        Raises:
+            UnreadableFile: a file is missing or holds a line that is not a record. Only the last
+                line of a file may be torn: a run that was killed while writing it.
+        """
+        return sum((_read(Path(p)) for p in paths), cls())
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame (needs the extra `lazyrich[pandas]`)."""
+        import pandas
+
+        return pandas.DataFrame([asdict(r) for r in self], columns=COLUMNS)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the table as Parquet (needs the extra `lazyrich[pandas]`)."""
+        self.to_pandas().to_parquet(path, index=False)
+
+    def __add__(self, other: "Records") -> "Records":
+        definitions = (self.definitions | other.definitions).values()
+        return Records((*self._rows, *other._rows), definitions)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Records": ...
+    def __getitem__(self, index: int | slice) -> "Record | Records":
+        if isinstance(index, int):
+            return self._rows[index]
+        return Records(self._rows[index], self.definitions.values())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Records) and repr(list(self)) == repr(list(other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return text(self.cells(limit=60))
+
+    def _repr_html_(self) -> str:
+        return markup(self.cells(limit=60))
+
+    def cells(self, limit: int | None = None) -> Cells:
+        """The table as strings: header and rows, the points of curves left out, long tables cut."""
+        scalars = [r for r in self if r.index is None]
+        head = [c for c in ("run", "step") if len({getattr(r, c) for r in scalars}) > 1]
+        head += ["layer", "measure", "value", "95 % interval", "n", "d", "note"]
+        rows = [[_cell(r, column) for column in head] for r in scalars[:limit]]
+        points = len(self) - len(scalars)
+        hidden = len(scalars) - len(rows)
+        foot = [f"{hidden} more rows"] * (hidden > 0) + [f"{points} points of curves"] * (points > 0)
+        return Cells(head, rows, " and ".join(foot))
+
+
+def _cell(record: Record, column: str) -> str:
+    if column == "95 % interval":
+        if record.low is None or record.high is None:
+            return ""
+        return f"[{record.low:.4g}, {record.high:.4g}]"
+    if column == "value":
+        return f"{record.value:.6g}"
+    return str(getattr(record, column))
+
+
+def _jsonable(record: Record) -> dict[str, Any]:
+    """NaN and infinity are no JSON: NaN becomes null, infinity a string that float() reads."""
+    row = asdict(record)
+    for name in _NUMBERS:
+        value = row[name]
+        if value is not None and not math.isfinite(value):
+            row[name] = None if math.isnan(value) else str(value)
+    return row
+
+
+def _record(row: dict[str, Any]) -> Record:
+    for name in _NUMBERS:
+        if isinstance(row.get(name), str):
+            row[name] = float(row[name])
+    if row["value"] is None:
+        row["value"] = math.nan
+    return Record(**row)
+
+
+def _end_of_last_line(file: BinaryIO) -> int:
+    """Where the next record may begin: behind the last newline."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - 65536)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+def _read(path: Path) -> Records:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UnreadableFile(f"cannot read records from {path}: {error.strerror}.") from error
+    rows, definitions = [], []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            content = json.loads(line)
+            if "definition" in content:
+                definition = content["definition"]
+                low, high = map(float, definition.pop("bounds"))
+                definitions.append(Definition(**definition, bounds=(low, high)))
+            else:
+                rows.append(_record(content))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if number == len(lines):  # no newline behind it: torn by a crash while being written
+                break
+            raise UnreadableFile(
+                f"{path}, line {number} is not a record of lazyrich ({error}). "
+                "Records are JSON Lines as written by Records.save()."
+            ) from error
+    return Records(rows, definitions)

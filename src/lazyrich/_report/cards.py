@@ -1,0 +1,51 @@
+"""A card: one chart with, right beside it, what is drawn and where its definition comes from."""
+
+from .._records import Definition
+from .panels import Panel
+from .text import RICHER, bounds, escape, source, spread
+
+
+def card(panel: Panel, definition: Definition | None) -> str:
+    name = f"chart-{panel.number}"
+    variant = f" <small>{escape(panel.variant)}</small>" if panel.variant else ""
+    facts = _defined(definition) | {
+        "Estimator": ", ".join(escape(e) for e in _different(panel, "estimator")),
+        "Samples": spread([r.n for r in panel.rows if r.n] or [0]),
+        "Precision": ", ".join(escape(t) for t in _different(panel, "dtype")),
+    }
+    items = "".join(f"<dt>{term}</dt><dd>{fact}</dd>" for term, fact in facts.items() if fact)
+    return (
+        f'<article id="{name}"><h3 id="{name}-title">{escape(panel.measure)}{variant}</h3>'
+        f'<figure aria-labelledby="{name}-title"><div class="chart"></div>'
+        f"<figcaption>{_explained(panel)}</figcaption></figure>"
+        f"<dl>{items}</dl></article>\n"
+    )
+
+
+def _defined(definition: Definition | None) -> dict[str, str]:
+    if definition is None:
+        return {"Definition": "No definition came with the records."}
+    return {
+        "Definition": escape(definition.summary),
+        "Formula": f"<code>{escape(definition.formula)}</code>",
+        "Source": source(definition),
+        "Richer": RICHER[definition.richer],
+        "Bounds": bounds(definition),
+    }
+
+
+def _different(panel: Panel, column: str) -> list[str]:
+    return list(dict.fromkeys(v for r in panel.rows if (v := getattr(r, column))))
+
+
+def _explained(panel: Panel) -> str:
+    """What the ink means, said for the marks that this chart has."""
+    whole = panel.is_curve or panel.is_trajectory
+    told = {
+        "Shaded: 95 % interval.": panel.has("low") and whole,
+        "Bars: 95 % interval.": panel.has("low") and not whole,
+        "Dashed: the level that unrelated data would give.": panel.has("null"),
+        '×: no value, <a href="#notes-and-failures">see why</a>.': panel.has_gaps,
+        "Last step; ranks spaced logarithmically; round-off left out.": panel.is_curve,
+    }
+    return " ".join(sentence for sentence, holds in told.items() if holds)

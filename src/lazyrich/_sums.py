@@ -1,0 +1,129 @@
+"""From a stream of batches to sums of statistics, one set for each layer and block of samples."""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from .errors import MemoryRefused, NonFinite
+from .statistics import (
+    Batch,
+    ClassMoments,
+    JointClassMoments,
+    JointMoments,
+    Statistic,
+    over_ranks,
+)
+
+Kind = type[Statistic]
+_ROWS = 1024  # rows to gather before a product: small batches would spend their time on additions
+
+
+class LayerSums:
+    """The statistics of one layer, as sums over blocks of samples.
+
+    Samples are dealt to the blocks in turn, one by one, so that a block holds as much of each
+    class and of each part of the data as any other.
+
+    Args:
+        kinds: statistics that will be read.
+        blocks: how many blocks to keep apart for a jackknife; 1 for none.
+        dtype: of products; None for the activations' own.
+    """
+
+    def __init__(self, kinds: Iterable[Kind], blocks: int, dtype: torch.dtype | None) -> None:
+        self.kinds = covering(kinds)
+        self.d = self.rows = 0
+        self.dtype = ""
+        self._dtype = dtype
+        self._waiting: list[Batch] = []
+        self._sums: list[dict[Kind, Any]] = [{} for _ in range(blocks)]
+
+    def add(self, batch: Batch) -> None:
+        """Take in a batch.
+
+        Raises:
+            NonFinite: it holds NaN or infinity.
+        """
+        self.d = batch.x.shape[1]
+        self.rows += len(batch)
+        self._waiting.append(batch)
+        if sum(map(len, self._waiting)) >= max(_ROWS, self.d):
+            self._absorb()
+
+    def blocks(self) -> list[dict[Kind, Statistic]]:
+        """The sums by kind, over all processes, of each block that holds anything."""
+        if self._waiting:
+            self._absorb()
+        everywhere = ({k: over_ranks(s.get(k)) for k in self.kinds} for s in self._sums)
+        return [{k: s for k, s in block.items() if s} for block in everywhere if any(block.values())]
+
+    def _absorb(self) -> None:
+        batch = Batch.cat(self._waiting)
+        self._waiting = []
+        if not bool(torch.isfinite(batch.x.sum(dtype=torch.float64))):
+            raise NonFinite("its activations hold NaN or infinity")
+        if self._dtype is not None:
+            batch = Batch(batch.x.to(self._dtype), batch.labels, batch.outputs, batch.samples)
+        self.dtype = str(torch.promote_types(batch.x.dtype, torch.float32)).removeprefix("torch.")
+        for number, sums in enumerate(self._sums):
+            part = batch
+            if len(self._sums) > 1 and batch.samples is not None:
+                part = batch.rows(batch.samples % len(self._sums) == number)
+            if len(part):
+                for kind in self.kinds:
+                    new = kind.of(part)
+                    sums[kind] = sums[kind] + new if kind in sums else new
+
+
+def covering(kinds: Iterable[Kind]) -> list[Kind]:
+    """The fewest statistics in which all these can be read: one product in place of three."""
+    wanted = set(kinds)
+    if {ClassMoments, JointMoments} <= wanted:
+        wanted.add(JointClassMoments)
+    return [k for k in sorted(wanted, key=str) if not any(k in other.contains for other in wanted)]
+
+
+def read(kind: Kind, sums: dict[Kind, Statistic]) -> Statistic:
+    """One kind out of sums of the kinds that cover it."""
+    return next(s.read(kind) for k, s in sums.items() if k is kind or kind in k.contains)
+
+
+def check_memory(
+    layers: dict[str, Batch], kinds: Sequence[Kind], blocks: int, limit: float | None
+) -> None:
+    """Refuse, after the first batch and before the work, what would not fit.
+
+    Args:
+        layers: the first batch.
+        limit: in GiB; None for half of what is free.
+
+    Raises:
+        MemoryRefused: with the estimate, the largest layer and what to do.
+    """
+    sizes = {name: 8 * sum(k.size(*_widths(b)) for k in kinds) for name, b in layers.items()}
+    # every layer keeps its blocks; one at a time is summed up with each of its blocks left out
+    need = blocks * sum(sizes.values()) + (blocks + 2) * max(sizes.values(), default=0)
+    allowed = limit * 2**30 if limit is not None else _free_memory() / 2
+    if need > allowed:
+        widest = max(sizes, key=lambda name: sizes[name])
+        raise MemoryRefused(
+            f"{len(sizes)} layers would hold {need / 2**30:.2f} GiB of moments, and "
+            f"{allowed / 2**30:.2f} GiB are allowed. The widest is {widest!r} with "
+            f"{layers[widest].x.shape[1]} units. Choose view='mean', fewer layers or no interval, "
+            "or raise memory_limit (GiB)."
+        )
+
+
+def _widths(batch: Batch) -> tuple[int, int, int]:
+    outputs = 0 if batch.outputs is None else batch.outputs.shape[1]
+    classes = 0 if batch.labels is None else len(batch.labels.unique())
+    return batch.x.shape[1], outputs, classes
+
+
+def _free_memory() -> float:
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):  # not every system tells
+        return float("inf")

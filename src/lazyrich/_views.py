@@ -1,0 +1,126 @@
+"""How what a layer puts out becomes a matrix of rows by units."""
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.modules import batchnorm, conv, instancenorm, pooling
+
+from .errors import ShapeError, UnknownName
+
+View = Literal["mean", "flatten", "tokens", "last"]
+VIEWS: tuple[str, ...] = get_args(View)
+
+_UNITS_FIRST = (
+    conv._ConvNd,
+    batchnorm._BatchNorm,
+    instancenorm._InstanceNorm,
+    nn.GroupNorm,
+    pooling._MaxPoolNd,
+    pooling._AvgPoolNd,
+    pooling._AdaptiveAvgPoolNd,
+    pooling._AdaptiveMaxPoolNd,
+)
+_UNITS_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.MultiheadAttention, nn.RNNBase)
+
+
+class Rows(NamedTuple):
+    """A matrix of rows by units, and the number of the sample that each row comes from."""
+
+    x: Float[Tensor, "m d"]
+    samples: Int[Tensor, " m"]
+
+
+def checked_view(view: str) -> None:
+    """Raise `UnknownName` unless the view is one of the four."""
+    if view not in VIEWS:
+        raise UnknownName("view", view, VIEWS)
+
+
+def units_first(module: nn.Module) -> bool | None:
+    """Whether units are axis 1 of what a module puts out; None where its kind does not say."""
+    for child in reversed(list(module.modules())):
+        if isinstance(child, _UNITS_FIRST):
+            return True
+        if isinstance(child, _UNITS_LAST):
+            return False
+    return None
+
+
+def samples_first(module: nn.Module, activation: Tensor) -> Tensor:
+    """Recurrent and attention modules may put time before the samples; swap it back."""
+    sequential = isinstance(module, (nn.RNNBase, nn.MultiheadAttention))
+    if sequential and activation.ndim == 3 and not module.batch_first:
+        return activation.transpose(0, 1)
+    return activation
+
+
+def as_rows(
+    activation: Tensor,
+    view: str,
+    n: int,
+    *,
+    channels: bool | None = None,
+    mask: Bool[Tensor, "n t"] | None = None,
+) -> Rows:
+    """A matrix of rows by units out of whatever shape a layer puts out.
+
+    Args:
+        activation: n samples first; maps (n, units, *places) or tokens (n, places, units).
+        view: `mean` over places, `flatten` of places into units, `tokens` for each place a row of
+            its own, `last` for the last token.
+        n: samples in the batch.
+        channels: whether units are axis 1; None for the usual: tokens of three axes have them
+            last, maps of four and more have them second.
+        mask: which tokens count.
+
+    Raises:
+        ShapeError: the first axis is not the samples, or the view does not fit.
+    """
+    if activation.ndim == 0 or activation.shape[0] != n:
+        raise ShapeError(
+            f"its shape is {list(activation.shape)}, and the batch has {n} samples; "
+            "the first axis must be the samples"
+        )
+    samples = torch.arange(n, device=activation.device)
+    if activation.ndim <= 2:
+        return Rows(activation.reshape(n, -1), samples)
+    first = activation.ndim > 3 if channels is None else channels
+    units = activation.shape[1] if first else activation.shape[-1]
+    places = (activation.movedim(1, -1) if first else activation).reshape(n, -1, units)
+    if mask is not None and (first or mask.shape != places.shape[:2]):
+        mask = None
+    if view == "flatten":
+        return Rows(activation.reshape(n, -1), samples)
+    if view == "mean":
+        return Rows(_mean(places, mask), samples)
+    if view == "last":
+        return Rows(_last(places, mask, first), samples)
+    if mask is None:
+        return Rows(places.flatten(0, 1), samples.repeat_interleave(places.shape[1]))
+    return Rows(places[mask], samples[:, None].expand(mask.shape)[mask])
+
+
+def _mean(
+    places: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
+) -> Float[Tensor, "n d"]:
+    # half precision would lose digits over a thousand places
+    wide = torch.promote_types(places.dtype, torch.float32)
+    if mask is None:
+        return places.mean(1, dtype=wide)
+    weight = mask.to(wide)[..., None]
+    kept = torch.where(mask[..., None], places, 0).to(wide)  # padding may hold anything
+    return (kept * weight).sum(1) / weight.sum(1).clamp(min=1)
+
+
+def _last(
+    places: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None, maps: bool
+) -> Float[Tensor, "n d"]:
+    if maps:
+        raise ShapeError("the view 'last' needs tokens in a sequence, and these are maps")
+    if mask is None:
+        return places[:, -1]
+    position = torch.arange(mask.shape[1], device=mask.device)
+    at = torch.where(mask, position, 0).amax(1)  # the last one that counts, left or right padded
+    return places[torch.arange(len(places), device=places.device), at]

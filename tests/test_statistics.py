@@ -1,0 +1,166 @@
+"""The two laws of every statistic, and that each equals its plain formula in float64."""
+
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from lazyrich.errors import MissingInput, TooFewSamples
+from lazyrich.statistics import (
+    Batch,
+    ClassMoments,
+    JointClassMoments,
+    JointMoments,
+    Moments,
+    Predictions,
+    Statistic,
+    leave_one_out,
+    total,
+)
+from torch import Tensor
+
+KINDS = [Moments, ClassMoments, JointMoments, JointClassMoments, Predictions]
+OFFSETS = [0.0, 1e3, -1e4, 1e6]
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def cloud(n: int, seed: int, offset: float = 0.0, dtype: torch.dtype = torch.float64) -> Batch:
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, generator=g, dtype=torch.float64) + offset
+    f = torch.randn(n, 2, generator=g, dtype=torch.float64) - offset / 2
+    return Batch(x.to(dtype), torch.randint(0, 4, (n,), generator=g), f.to(dtype), torch.arange(n))
+
+
+def assert_same(a: object, b: object, tolerance: float) -> None:
+    for f in fields(a):  # type: ignore[arg-type]
+        x, y = getattr(a, f.name), getattr(b, f.name)
+        if is_dataclass(x):
+            assert_same(x, y, tolerance)
+        elif isinstance(x, Tensor) and x.is_floating_point():
+            assert x.dtype == torch.float64
+            torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance)
+        else:
+            assert torch.equal(torch.as_tensor(x), torch.as_tensor(y))
+
+
+sizes = st.lists(st.integers(1, 9), min_size=3, max_size=5)
+
+
+@every_kind
+@given(sizes=sizes, offset=st.sampled_from(OFFSETS))
+@settings(max_examples=25, deadline=None)
+def test_of_a_concatenation_is_the_sum(kind: type, sizes: list[int], offset: float) -> None:
+    parts = [cloud(n, i, offset) for i, n in enumerate(sizes)]
+    # float64 itself cannot place a row better than offset * 1e-16
+    tolerance = 1e-12 * max(1.0, abs(offset))
+    assert_same(total(kind.of(p) for p in parts), kind.of(Batch.cat(parts)), tolerance)
+
+
+@every_kind
+@given(sizes=sizes, offset=st.sampled_from(OFFSETS))
+@settings(max_examples=25, deadline=None)
+def test_addition_is_associative(kind: type, sizes: list[int], offset: float) -> None:
+    a, b, c = (kind.of(cloud(n, i, offset)) for i, n in enumerate(sizes[:3]))
+    assert_same((a + b) + c, a + (b + c), 1e-12 * max(1.0, abs(offset)))
+
+
+@every_kind
+def test_leaving_one_out_is_the_sum_of_the_others(kind: type) -> None:
+    parts = [kind.of(cloud(5, i)) for i in range(4)]
+    left = list(leave_one_out(parts))
+    assert len(left) == 4
+    for i, rest in enumerate(left):
+        assert_same(rest, total(p for j, p in enumerate(parts) if j != i), 1e-12)
+
+
+def test_leaving_one_out_needs_two_blocks() -> None:
+    with pytest.raises(TooFewSamples, match="two blocks or more, got 1"):
+        list(leave_one_out([Moments.of(cloud(5, 0))]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_moments_are_those_of_the_rows_as_given(dtype: torch.dtype, offset: float) -> None:
+    if dtype == torch.float16 and abs(offset) > 6e4:
+        pytest.skip("float16 ends at 65504")
+    parts = [cloud(50, i, offset, dtype) for i in range(4)]
+    whole = Batch.cat(parts)
+    x, f = whole.x.double().numpy(), whole.outputs.double().numpy()
+    joint = total(JointClassMoments.of(p) for p in parts)
+    moments, across = joint.read(Moments), joint.read(JointMoments)
+    # products in float32 carry seven digits, whatever the offset
+    tolerance = 1e-9 if dtype == torch.float64 else 2e-6
+    expected = np.cov(x.T, f.T, bias=True)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(moments.mean, x.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(moments.covariance, expected[:3, :3], atol=tolerance * scale)
+    np.testing.assert_allclose(across.cross / 200, expected[:3, 3:], atol=tolerance * scale)
+    np.testing.assert_allclose(
+        across.outputs.covariance, expected[3:, 3:], atol=tolerance * scale
+    )
+
+
+def test_one_product_holds_all_kinds() -> None:
+    parts = [cloud(n, n, 100.0) for n in (7, 1, 30)]
+    joint = total(JointClassMoments.of(p) for p in parts)
+    for kind in (Moments, ClassMoments, JointMoments):
+        assert_same(joint.read(kind), kind.of(Batch.cat(parts)), 1e-9)
+    assert_same(total(map(ClassMoments.of, parts)).read(Moments), joint.read(Moments), 1e-9)
+    assert_same(total(map(JointMoments.of, parts)).read(Moments), joint.read(Moments), 1e-9)
+    assert joint.read(JointClassMoments) is joint
+
+
+def test_class_moments_equal_numpy_class_by_class() -> None:
+    batch = cloud(60, 0, 10.0)
+    moments = total(ClassMoments.of(batch.rows(batch.samples % 5 == i)) for i in range(5))
+    x, y = batch.x.numpy(), batch.labels.numpy()
+    within = sum(np.cov(x[y == c].T, bias=True) * (y == c).sum() for c in range(4))
+    np.testing.assert_allclose(moments.within, within, rtol=1e-10)
+    for c in range(4):
+        np.testing.assert_allclose(moments.means[c], x[y == c].mean(0), rtol=1e-12)
+
+
+def test_scatter_within_keeps_its_digits_when_classes_collapse() -> None:
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % 3
+    centers = torch.tensor([[3.0, 5, 5], [5, 3, 5], [5, 5, 3]])
+    x = centers[labels] + 1e-4 * torch.randn(300, 3, generator=g)
+    parts = [Batch(x[i::4], labels[i::4]) for i in range(4)]
+    exact = ClassMoments.of(Batch(x.double(), labels)).within
+    torch.testing.assert_close(total(map(ClassMoments.of, parts)).within, exact, rtol=1e-5, atol=0)
+
+
+def test_an_empty_batch_adds_nothing() -> None:
+    batch = cloud(9, 0)
+    nothing = batch.rows(torch.zeros(9, dtype=torch.bool))
+    for kind in (Moments, ClassMoments, JointMoments, JointClassMoments):
+        whole = kind.of(batch)
+        assert_same(kind.of(nothing) + whole, whole, 1e-12)
+        assert_same(whole + kind.of(nothing), whole, 1e-12)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.requires])
+def test_a_missing_input_is_named(kind: type[Statistic]) -> None:
+    with pytest.raises(MissingInput, match="needs? (a label|the model's outputs)"):
+        kind.of(Batch(torch.zeros(3, 2)))
+
+
+def test_predictions_count_hits() -> None:
+    outputs = torch.tensor([[2.0, 1.0], [0.0, 1.0], [3.0, 1.0]])
+    found = Predictions.of(Batch(outputs, torch.tensor([0, 1, 1]), outputs))
+    assert (found.n, found.correct, found.highest) == (3, 2, 1)
+
+
+@every_kind
+def test_the_size_foretold_is_the_size_held(kind: type[Statistic]) -> None:
+    held = kind.of(cloud(500, 0))
+
+    def numbers(statistic: object) -> int:
+        parts = [getattr(statistic, f.name) for f in fields(statistic)]  # type: ignore[arg-type]
+        return sum(
+            p.numel() if isinstance(p, Tensor) else numbers(p) if is_dataclass(p) else 1
+            for p in parts
+        )
+
+    assert numbers(held) == pytest.approx(kind.size(3, 2, 4), rel=0.5)
