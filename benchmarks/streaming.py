@@ -20,9 +20,8 @@ from time import process_time
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from experiments.cifar_resnets import ResNet
-
 import lazyrich as lz
+from experiments.cifar_resnets import ResNet
 
 MOMENTS = ["effective_dimension", "spectrum", "total_compression"]
 FAMILY = None  # every measure: moments, class moments, moments with the outputs, accuracy

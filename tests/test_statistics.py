@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from torch import Tensor
+
 from lazyrich.errors import MissingInput, TooFewSamples
 from lazyrich.statistics import (
     Batch,
@@ -18,7 +20,6 @@ from lazyrich.statistics import (
     leave_one_out,
     total,
 )
-from torch import Tensor
 
 KINDS = [Moments, ClassMoments, JointMoments, JointClassMoments, Predictions]
 OFFSETS = [0.0, 1e3, -1e4, 1e6]
@@ -96,9 +97,7 @@ def test_moments_are_those_of_the_rows_as_given(dtype: torch.dtype, offset: floa
     np.testing.assert_allclose(moments.mean, x.mean(0), rtol=1e-12)
     np.testing.assert_allclose(moments.covariance, expected[:3, :3], atol=tolerance * scale)
     np.testing.assert_allclose(across.cross / 200, expected[:3, 3:], atol=tolerance * scale)
-    np.testing.assert_allclose(
-        across.outputs.covariance, expected[3:, 3:], atol=tolerance * scale
-    )
+    np.testing.assert_allclose(across.outputs.covariance, expected[3:, 3:], atol=tolerance * scale)
 
 
 def test_one_product_holds_all_kinds() -> None:

@@ -1,7 +1,7 @@
 """Reading activations out of a model while it runs."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ._inputs import Call, Unpack, as_call
-from ._reader import INPUT, Reader, Seen, tensors_in
+from ._reader import INPUT, Reader, tensors_in
 from ._untouched import untouched
 from ._views import Rows, View, checked_view
 from .errors import LazyrichError, NotExecuted, ShapeError, TooFewSamples, UnknownName
@@ -84,7 +84,9 @@ class Capture:
         self._unpack = unpack
         self._modules = {name: m for name, m in self.model.named_modules() if name}
 
-    def batches(self, data: Iterable[Any], *, seed: int = 0) -> Iterator[dict[str, Batch]]:
+    def batches(
+        self, data: Iterable[Any], *, seed: int = 0
+    ) -> Generator[dict[str, Batch], None, None]:
         """One dictionary of layers, in execution order, for each item of the data.
 
         Until the iterator ends or is closed the model is in evaluation mode. Layers that cannot
@@ -192,7 +194,7 @@ class Capture:
         return inputs[-1] if inputs else None
 
     def _demand(self, reader: Reader, chosen: dict[str, str]) -> None:
-        """Hold every pattern to what the pass has shown, and note the modules that stayed silent."""
+        """Hold every pattern to what the pass has shown; note modules that stayed silent."""
         for role, address in self._roles.items():
             if address is not None and address not in reader.seen:
                 self._refuse(f"{role}={address!r}", address, reader)
@@ -214,7 +216,7 @@ class Capture:
         if module in self._modules and not reader.calls[module]:
             raise NotExecuted(f"layer {asked} {_SILENT}. `lazyrich layers` lists those that run.")
         if address == PENULTIMATE:
-            raise UnknownName("Linear before the outputs: name penultimate=... ; layer", address, [])
+            raise UnknownName("Linear layer, and no Capture(..., penultimate=...),", address, [])
         raise UnknownName("layer", address, [*reader.seen, *self._modules])
 
     def _batch(

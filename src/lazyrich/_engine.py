@@ -1,22 +1,22 @@
 """Model and data in, records out: one forward pass, each statistic once, then the measures."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from fnmatch import fnmatchcase
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
+from ._arrays import Arrays
 from ._capture import Capture
 from ._evaluation import Heading, evaluate, failed, reads, records
 from ._records import Records
 from ._sums import LayerSums, check_memory, covering
-from ._views import View, as_rows, checked_view
-from .errors import LazyrichError, MissingInput, NonFinite, ShapeError, TooFewSamples, UnknownName
+from ._views import View
+from .errors import LazyrichError, MissingInput, NonFinite, TooFewSamples, UnknownName
 from .measures import CATALOGUE, Measure, Profile
 from .statistics import Batch
 
@@ -111,26 +111,14 @@ def measure_arrays(
     Raises:
         LazyrichError: the input cannot be measured; the message says what to do.
     """
-    if not isinstance(activations, Mapping):
-        activations = {"activations": activations}
-    if not activations:
-        raise TooFewSamples("no array was given: pass {'name': array of [n samples, d units]}.")
-    if view is not None:
-        checked_view(view)
     wanted = _Wanted(measures, interval, dtype, memory_limit)
-    classes = None if labels is None else _as_classes(labels).to(device or "cpu")
-    f = None if outputs is None else _as_matrix("outputs", outputs, None, device)
-    arrays = {k: _as_matrix(k, a, view, device) for k, a in activations.items()}
-    for name, x in arrays.items():
-        for what, other in (("labels", classes), ("outputs", f)):
-            if other is not None and len(other) != len(x):
-                raise ShapeError(f"{name}: {len(x)} samples came with {len(other)} {what}.")
-    widths = {name: x.shape[1] for name, x in arrays.items()}
+    arrays = Arrays(activations, labels, outputs, view, device)
+    widths = arrays.widths
     if all({"shift", "rotation"} <= m.invariant for m in wanted.needed):
-        arrays = {name: _within_span(x) for name, x in arrays.items()}
-    sums = wanted.collect(_in_pieces(arrays, classes, f))
-    for name, width in widths.items():
-        sums[name].d = width
+        arrays.rotate_into_span()
+    sums = wanted.collect(arrays.batches())
+    for name, layer in sums.items():
+        layer.d = widths[name]
     return wanted.records(sums, Heading(run, view or "", seed))
 
 
@@ -164,9 +152,9 @@ class _Wanted:
         for number, layers in enumerate(stream):
             if number == 0:
                 sums = self._prepare(layers)
-            for name, batch in layers.items():
+            for name in sums:
                 try:
-                    sums[name].add(batch)
+                    sums[name].add(layers[name])
                 except NonFinite as error:
                     raise NonFinite(
                         f"layer {name!r}, at or before batch {number}: {error}. "
@@ -202,7 +190,9 @@ class _Wanted:
         everything = covering({kind for found in kinds.values() for kind in found})
         check_memory(layers, everything, max(self._interval, 1), self._limit)
         blocks = max(self._interval, 1)
-        return {name: LayerSums(found, blocks, self._dtype) for name, found in kinds.items()}
+        return {
+            name: LayerSums(found, blocks, self._dtype) for name, found in kinds.items() if found
+        }
 
     def _missing(self, m: Measure, layers: dict[str, Batch]) -> None:
         """Raise for a measure that was asked for by name; leave out one that was not."""
@@ -233,59 +223,3 @@ def _look_up(measures: Chosen) -> list[Measure]:
             raise UnknownName("measure", m, CATALOGUE)
         chosen += [hit for hit in hits if hit not in chosen]
     return chosen
-
-
-def _as_matrix(
-    name: str, array: Any, view: str | None, device: torch.device | str | None
-) -> Tensor:
-    try:
-        x = torch.as_tensor(array if isinstance(array, Tensor) else np.asarray(array))
-    except (TypeError, ValueError) as error:
-        raise ShapeError(f"{name}: not an array of numbers ({error}).") from error
-    x = (x if x.is_floating_point() else x.double()).to(device or "cpu")
-    if name == "outputs" and x.ndim == 1:
-        return x[:, None]
-    if x.ndim == 2:
-        return x
-    if x.ndim < 2 or view is None:
-        raise ShapeError(
-            f"{name}: needs [n samples, d units], got {list(x.shape)}. Reshape it"
-            + (", or say how to read more axes with view='mean' or 'flatten'." * (x.ndim > 2) or ".")
-        )
-    if view == "tokens":
-        raise ShapeError(f"{name}: arrays of tokens must be flattened beside their labels first.")
-    return as_rows(x, view, len(x)).x
-
-
-def _as_classes(labels: Any) -> Tensor:
-    values = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-    if values.ndim != 1:
-        raise ShapeError(f"labels: needs one class for each sample, got {list(values.shape)}.")
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise NonFinite("labels: NaN or infinity is no class. Drop those samples first.")
-    if values.dtype.kind in "iub":
-        return torch.as_tensor(values.astype(np.int64))
-    return torch.as_tensor(np.unique(values, return_inverse=True)[1].astype(np.int64))
-
-
-def _within_span(x: Tensor) -> Tensor:
-    """The same point cloud in as many coordinates as it has points, if it has fewer than units.
-
-    A rotation, so only for measures that no rotation changes.
-    """
-    if x.shape[0] >= x.shape[1] or not bool(torch.isfinite(x).all()):
-        return x
-    x = x.float() if x.element_size() < 4 else x
-    return torch.linalg.qr((x - x.mean(0)).T, mode="r")[1].T
-
-
-def _in_pieces(
-    arrays: dict[str, Tensor], labels: Tensor | None, outputs: Tensor | None, rows: int = 8192
-) -> Iterator[dict[str, Batch]]:
-    for start in range(0, max(map(len, arrays.values())), rows):
-        at = slice(start, start + rows)
-        cut = [None if a is None else a[at] for a in (labels, outputs)]
-        yield {
-            name: Batch(x[at], *cut, torch.arange(start, start + len(x[at]), device=x.device))
-            for name, x in arrays.items()
-        }

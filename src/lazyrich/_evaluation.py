@@ -1,8 +1,8 @@
 """From sums of statistics to records: each measure on the whole, and with each block left out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, sqrt
+from math import isfinite, nan, sqrt
 
 from scipy.special import stdtrit
 
@@ -62,31 +62,40 @@ def records(table: Table, shown: Sequence[Measure], heading: Heading) -> Records
 def failed(layer: str, measure: Measure, reason: str, heading: Heading) -> Record:
     """The row of a cell that could not be measured."""
     return Record(
-        heading.run, 0, layer, heading.view, measure.name, None, measure.conventions,
-        float("nan"), seed=heading.seed, status="failed", note=reason,
+        run=heading.run,
+        step=0,
+        layer=layer,
+        view=heading.view,
+        measure=measure.name,
+        index=None,
+        estimator=measure.conventions,
+        value=nan,
+        seed=heading.seed,
+        status="failed",
+        note=reason,
     )
 
 
 def definition(measure: Measure) -> Definition:
     """What records say about a measure, for readers without the code."""
     return Definition(
-        measure.name, measure.summary, measure.formula, measure.source, measure.richer,
+        measure.name,
+        measure.summary,
+        measure.formula,
+        measure.source,
+        measure.richer,
         measure.bounds,
     )
 
 
-def _of_statistics(
-    layer: str, sums: LayerSums, measures: Sequence[Measure]
-) -> dict[Measure, Cell]:
+def _of_statistics(layer: str, sums: LayerSums, measures: Sequence[Measure]) -> dict[Measure, Cell]:
     blocks = sums.blocks()
     whole = {kind: total(b[kind] for b in blocks) for kind in sums.kinds}
     n = int(next(iter(whole.values())).n)
     if n < 2:
         raise TooFewSamples(f"layer {layer!r}: {n} sample, and two or more are needed.")
     here = [m for m in measures if m.needs is not Profile and reads(m, layer, sums.kinds)]
-    cells = {
-        m: Cell(m.evaluate(read(m.needs, whole)), [], n, sums.d, sums.dtype) for m in here
-    }
+    cells = {m: Cell(m.evaluate(read(m.needs, whole)), [], n, sums.d, sums.dtype) for m in here}
     for rest in _each_left_out(blocks, sums.kinds):
         for m in here:
             cells[m].replicates.append(m.evaluate(read(m.needs, rest)).value)
@@ -108,7 +117,7 @@ def _each_left_out(
 
 
 def _of_profile(table: Table, measure: Measure) -> dict[str, Cell]:
-    """A measure over layers, from the first to the penultimate one (or the last there is)."""
+    """A measure over layers, from the first to the penultimate one or the last."""
     found = {
         layer: cell
         for layer, cells in table.items()
@@ -123,29 +132,51 @@ def _of_profile(table: Table, measure: Measure) -> dict[str, Cell]:
     if not names:
         return {}
     cells = [found[name] for name in names]
-    whole = Profile((n, c.whole.value) for n, c in zip(names, cells, strict=True))
-    each = zip(*(c.replicates for c in cells), strict=True)
-    replicates = [
-        measure.evaluate(Profile(zip(names, values, strict=True))).value for values in each
-    ]
+
+    def across(values: Iterable[float | Curve]) -> Evaluated:
+        single = (_at(None, value) for value in values)
+        return measure.evaluate(Profile(zip(names, single, strict=True)))
+
+    each = zip(*(cell.replicates for cell in cells), strict=True)
+    replicates = [across(values).value for values in each]
     last = cells[-1]
     label = f"{names[0]} -> {names[-1]}"
-    return {label: Cell(measure.evaluate(whole), replicates, last.n, last.d, last.dtype)}
+    return {
+        label: Cell(across(c.whole.value for c in cells), replicates, last.n, last.d, last.dtype)
+    }
 
 
 def _rows(layer: str, measure: Measure, cell: Cell, heading: Heading) -> Iterator[Record]:
     value = cell.whole.value
-    points = value if isinstance(value, dict) else {None: value}
-    for index, point in points.items():
-        replicates = [r[index] if isinstance(r, dict) else r for r in cell.replicates]
-        error, low, high, caveat = _interval(point, replicates)
-        notes = [cell.whole.note] if cell.whole.note else []
+    points = value.items() if isinstance(value, dict) else [(None, value)]
+    for index, point in points:
+        error, low, high, caveat = _interval(point, [_at(index, r) for r in cell.replicates])
         yield Record(
-            heading.run, 0, layer, heading.view, measure.name, index, measure.conventions, point,
-            error, low, high, None, cell.n, cell.d, cell.dtype, heading.seed,
-            "ok" if cell.whole.defined else "undefined",
-            "; ".join(notes + [caveat] * bool(caveat)),
+            run=heading.run,
+            step=0,
+            layer=layer,
+            view=heading.view,
+            measure=measure.name,
+            index=index,
+            estimator=measure.conventions,
+            value=point,
+            standard_error=error,
+            low=low,
+            high=high,
+            n=cell.n,
+            d=cell.d,
+            dtype=cell.dtype,
+            seed=heading.seed,
+            status="caution" if caveat else cell.whole.status,
+            note="; ".join(filter(None, [cell.whole.note, caveat])),
         )
+
+
+def _at(index: int | None, replicate: float | Curve) -> float:
+    """A curve's point, or a single number; NaN where the replicate is undefined."""
+    if isinstance(replicate, dict):
+        return nan if index is None else replicate.get(index, nan)
+    return replicate if index is None else nan
 
 
 def _interval(

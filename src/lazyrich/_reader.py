@@ -101,7 +101,7 @@ class Reader:
         self.seen[address] = Seen(name, type(module).__name__, shape, rows, problem)
 
     def reduced(self, tensor: Tensor, first: bool | None = None) -> Rows:
-        """Rows that share no memory with the activation: a later in-place step must not reach them."""
+        """Rows that share no memory with the activation, which may yet change in place."""
         tensor = tensor.detach()
         rows = as_rows(tensor, self._view, self._call.n, channels=first, mask=self._call.mask)
         shared = rows.x.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, overload
 
@@ -31,8 +32,8 @@ class Record:
         n, d: samples and units that the value is made of.
         dtype: precision of the products; sums and eigenvalues are float64.
         seed: the seed of all that was drawn.
-        status: `ok`, `undefined` or `failed`.
-        note: reason or caveat.
+        status: `ok`; `caution` where the note must be read first; `undefined` or `failed`.
+        note: the reason, the caution, or what stands behind the value.
     """
 
     run: str
@@ -74,9 +75,7 @@ class Definition:
 class Records(Sequence[Record]):
     """An immutable table of records with the definitions of what was measured."""
 
-    def __init__(
-        self, rows: Iterable[Record] = (), definitions: Iterable[Definition] = ()
-    ) -> None:
+    def __init__(self, rows: Iterable[Record] = (), definitions: Iterable[Definition] = ()) -> None:
         self._rows = tuple(rows)
         self.definitions = {d.measure: d for d in definitions}
 
@@ -94,6 +93,21 @@ class Records(Sequence[Record]):
             (r for r in self if all(getattr(r, c) in v for c, v in wanted.items())),
             self.definitions.values(),
         )
+
+    def matching(self, column: str, patterns: Iterable[str]) -> "Records":
+        """The rows whose column matches one of these globs.
+
+        Raises:
+            UnknownName: a glob that matches nothing.
+        """
+        values = self.unique(column)
+        hits: set[Any] = set()
+        for pattern in patterns:
+            found = [v for v in values if fnmatchcase(v, pattern)]
+            if not found:
+                raise UnknownName(column, pattern, values)
+            hits.update(found)
+        return self.where(**{column: hits})
 
     def tag(self, *, run: str | None = None, step: int | None = None) -> "Records":
         """The same rows under another run name or training step."""
@@ -185,7 +199,8 @@ class Records(Sequence[Record]):
         rows = [[_cell(r, column) for column in head] for r in scalars[:limit]]
         points = len(self) - len(scalars)
         hidden = len(scalars) - len(rows)
-        foot = [f"{hidden} more rows"] * (hidden > 0) + [f"{points} points of curves"] * (points > 0)
+        foot = [f"{hidden} more rows"] * (hidden > 0)
+        foot += [f"{points} points of curves"] * (points > 0)
         return Cells(head, rows, " and ".join(foot))
 
 

@@ -52,12 +52,12 @@ class LayerSums:
         if sum(map(len, self._waiting)) >= max(_ROWS, self.d):
             self._absorb()
 
-    def blocks(self) -> list[dict[Kind, Statistic]]:
+    def blocks(self) -> list[dict[Kind, Any]]:
         """The sums by kind, over all processes, of each block that holds anything."""
         if self._waiting:
             self._absorb()
         everywhere = ({k: over_ranks(s.get(k)) for k in self.kinds} for s in self._sums)
-        return [{k: s for k, s in block.items() if s} for block in everywhere if any(block.values())]
+        return [block for block in everywhere if any(block.values())]
 
     def _absorb(self) -> None:
         batch = Batch.cat(self._waiting)
@@ -118,7 +118,7 @@ def check_memory(
 
 def _widths(batch: Batch) -> tuple[int, int, int]:
     outputs = 0 if batch.outputs is None else batch.outputs.shape[1]
-    classes = 0 if batch.labels is None else len(batch.labels.unique())
+    classes = 0 if batch.labels is None else len(torch.unique(batch.labels))
     return batch.x.shape[1], outputs, classes
 
 

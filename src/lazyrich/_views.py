@@ -84,34 +84,33 @@ def as_rows(
             "the first axis must be the samples"
         )
     samples = torch.arange(n, device=activation.device)
-    if activation.ndim <= 2:
+    if activation.ndim <= 2 or view == "flatten":
         return Rows(activation.reshape(n, -1), samples)
-    first = activation.ndim > 3 if channels is None else channels
-    units = activation.shape[1] if first else activation.shape[-1]
-    places = (activation.movedim(1, -1) if first else activation).reshape(n, -1, units)
-    if mask is not None and (first or mask.shape != places.shape[:2]):
+    maps = activation.ndim > 3 if channels is None else channels
+    if view == "mean" and maps:
+        return Rows(_averaged(activation, list(range(2, activation.ndim))), samples)
+    units = activation.shape[1] if maps else activation.shape[-1]
+    places = (activation.movedim(1, -1) if maps else activation).reshape(n, -1, units)
+    if mask is not None and (maps or mask.shape != places.shape[:2]):
         mask = None
-    if view == "flatten":
-        return Rows(activation.reshape(n, -1), samples)
     if view == "mean":
-        return Rows(_mean(places, mask), samples)
+        return Rows(_averaged(places, [1]) if mask is None else _mean(places, mask), samples)
     if view == "last":
-        return Rows(_last(places, mask, first), samples)
+        return Rows(_last(places, mask, maps), samples)
     if mask is None:
         return Rows(places.flatten(0, 1), samples.repeat_interleave(places.shape[1]))
     return Rows(places[mask], samples[:, None].expand(mask.shape)[mask])
 
 
-def _mean(
-    places: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
-) -> Float[Tensor, "n d"]:
+def _averaged(activation: Tensor, axes: list[int]) -> Float[Tensor, "n d"]:
     # half precision would lose digits over a thousand places
+    return activation.mean(axes, dtype=torch.promote_types(activation.dtype, torch.float32))
+
+
+def _mean(places: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"]) -> Float[Tensor, "n d"]:
     wide = torch.promote_types(places.dtype, torch.float32)
-    if mask is None:
-        return places.mean(1, dtype=wide)
-    weight = mask.to(wide)[..., None]
     kept = torch.where(mask[..., None], places, 0).to(wide)  # padding may hold anything
-    return (kept * weight).sum(1) / weight.sum(1).clamp(min=1)
+    return kept.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def _last(

@@ -19,7 +19,8 @@ class UnknownName(LazyrichError):
         known = list(known)
         near = get_close_matches(name, known, n=3, cutoff=0.4) or known[:5]
         super().__init__(
-            f"no {kind} matches {name!r}. Nearest: {', '.join(near) or 'none'} ({len(known)} known)."
+            f"no {kind} matches {name!r}. "
+            f"Nearest: {', '.join(near) or 'none'} ({len(known)} known)."
         )
 
 

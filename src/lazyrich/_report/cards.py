@@ -2,20 +2,21 @@
 
 from .._records import Definition
 from .panels import Panel
-from .text import RICHER, bounds, escape, source, spread
+from .text import RICHER, bounds, escape, source, spread, titled
 
 
 def card(panel: Panel, definition: Definition | None) -> str:
+    """The chart's place, to be filled in by the script, and the facts about it."""
     name = f"chart-{panel.number}"
-    variant = f" <small>{escape(panel.variant)}</small>" if panel.variant else ""
     facts = _defined(definition) | {
+        "Layer": escape(panel.layers[0]) if len(panel.layers) == 1 else "",
         "Estimator": ", ".join(escape(e) for e in _different(panel, "estimator")),
         "Samples": spread([r.n for r in panel.rows if r.n] or [0]),
         "Precision": ", ".join(escape(t) for t in _different(panel, "dtype")),
     }
     items = "".join(f"<dt>{term}</dt><dd>{fact}</dd>" for term, fact in facts.items() if fact)
     return (
-        f'<article id="{name}"><h3 id="{name}-title">{escape(panel.measure)}{variant}</h3>'
+        f'<article id="{name}"><h3 id="{name}-title">{titled(panel.measure, panel.variant)}</h3>'
         f'<figure aria-labelledby="{name}-title"><div class="chart"></div>'
         f"<figcaption>{_explained(panel)}</figcaption></figure>"
         f"<dl>{items}</dl></article>\n"

@@ -63,7 +63,7 @@ def trajectory(panel: Panel, richer: str = "neither") -> Spec:
 def curve(panel: Panel) -> Spec:
     """Value against rank, both logarithmic: a line for each layer, or for each run at a layer."""
     y = value_axis(panel, "neither")
-    return _lines(panel, rank_axis(), y, f"{panel.measure} against rank")
+    return _lines(panel, rank_axis(panel), y, f"{panel.measure} against rank")
 
 
 def profile(panel: Panel, richer: str = "neither") -> Spec:

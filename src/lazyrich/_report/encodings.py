@@ -61,21 +61,15 @@ def value_axis(panel: Panel, richer: str) -> Encoding:
     smallest, largest = min(values), max(values)
     y: Encoding = {"field": "value", "type": "quantitative"}
     y["title"] = panel.measure + _ARROWS.get(richer, "")
-    if smallest > 0 and (panel.is_curve or largest > _DECADES * smallest):
-        # An interval may reach below zero, which has no place on this axis: it is cut at the floor.
-        floor = max(min(panel.numbers("low"), default=smallest), smallest / 10)
-        floor = min(floor, smallest)
-        y["scale"] = {"type": "log", "clamp": True, "domainMin": floor}
-        return y | {"axis": {"format": ".4~g", **_decades(floor, largest)}}
-    return y | {"scale": {"zero": False}, "axis": {"format": ".4~g", "tickCount": 5}}
-
-
-def _decades(low: float, high: float) -> Encoding:
-    """Ticks at powers of ten, at most six; left to the library where hardly one would fall."""
-    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
-    if len(powers) < 2:
-        return {"tickCount": 5}
-    return {"values": [10.0**p for p in powers[:: math.ceil(len(powers) / 6)]]}
+    axis: Encoding = {"format": ".7~g", "tickCount": 5}
+    if smallest <= 0 or not (panel.is_curve or largest > _DECADES * smallest):
+        return y | {"scale": {"zero": False}, "axis": axis}
+    scale: Encoding = {"type": "log", "nice": False}
+    if min(panel.numbers("low"), default=smallest) < smallest / 10:
+        # An interval that reaches zero has no lower end on this axis: it is cut at the floor.
+        scale |= {"clamp": True, "domainMin": smallest / 10}
+    axis["gridOpacity"] = {"condition": {"test": "!datum.label", "value": 0}, "value": 1}
+    return y | {"scale": scale, "axis": axis}
 
 
 def low_end(y: Encoding) -> Encoding:
@@ -104,10 +98,10 @@ def _are_log_spaced(steps: Sequence[int]) -> bool:
     return positive[len(positive) // 2] < math.sqrt(geometric * arithmetic)
 
 
-def rank_axis() -> Encoding:
-    """The rank on a curve, logarithmic."""
+def rank_axis(panel: Panel) -> Encoding:
+    """The rank on a curve; logarithmic unless a curve begins below 1."""
     axis = {"labelExpr": f"datum.label && {_SHORT}", "grid": False, "tickCount": 5}
-    scale = {"type": "log", "nice": False}
+    scale = {"type": "log" if min(panel.numbers("index")) > 0 else "linear", "nice": False}
     return {"field": "index", "type": "quantitative", "title": "rank", "scale": scale, "axis": axis}
 
 

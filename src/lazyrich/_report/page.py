@@ -49,7 +49,7 @@ def report(records: Records, path: str | Path, *, title: str = "lazyrich report"
 
 def _replace(path: Path, text: str) -> None:
     """Write next to the target and move it there, so that no reader ever meets half a page."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = path.parent / f".{path.name}.{os.getpid()}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -98,9 +98,10 @@ def _page(records: Records, title: str) -> str:
 
 
 def _overview(records: Records, caveats: int) -> str:
+    layers = [name for name in records.unique("layer") if " -> " not in name]  # pairs of layers
     facts = {
         "runs": _listed(records.unique("run")),
-        "layers": f"{len(records.unique('layer')):,}",
+        "layers": f"{len(layers):,}",
         "steps": _steps(records.unique("step")),
         "samples": spread([r.n for r in records if r.n] or [0]),
         "measures": f"{len(records.unique('measure')):,}",

@@ -10,6 +10,7 @@ from .._records import Record, Records
 
 COLUMNS = ("chart", "run", "step", "layer", "index", "value", "low", "high", "null")
 _VARIANTS = ("view", "estimator", "dtype", "seed")
+_MAIN_LAYERS = ("penultimate", "features")
 _POINTS = 80  # more points than that on one logarithmic curve cannot be told apart on a page
 _ROUND_OFF = 1e-12  # eigenvalues below this share of the largest are zeros of the exact matrix
 
@@ -50,8 +51,8 @@ class Panel:
 
     @property
     def main_layer(self) -> str:
-        """What the classifier reads, where the records name it; else the last layer."""
-        return "features" if "features" in self.layers else self.layers[-1]
+        """What the last linear map reads, where the records name it; else the last layer."""
+        return next((name for name in _MAIN_LAYERS if name in self.layers), self.layers[-1])
 
     @property
     def has_gaps(self) -> bool:

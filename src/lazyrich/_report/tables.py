@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from .._records import Definition, Record, Records
 from .panels import Panel, at_last_step
-from .text import RICHER, bounds, count, escape, interval, number, source, table
+from .text import RICHER, bounds, count, escape, interval, number, source, table, titled
 
 _ROWS = 2000  # beyond that a browser scrolls badly, and the file of records is the better table
 _VALUE = ("layer", "view", "measure", "estimator", "value", "95 % interval", "null level")
@@ -43,13 +43,9 @@ def _compared(panel: Panel, richer: str, runs: Sequence[str]) -> list[str]:
     verdict = escape(best.run) if best else "undecided"
     if best and any(_overlap(best, r) for r in rivals):
         verdict += " <small>(intervals overlap)</small>"
-    name = _anchored(panel)
+    title = titled(panel.measure, panel.variant)
+    name = f'<a href="#chart-{panel.number}">{title}</a>'
     return [name, escape(panel.main_layer), RICHER[richer], *cells, verdict]
-
-
-def _anchored(panel: Panel) -> str:
-    variant = f" <small>{escape(panel.variant)}</small>" if panel.variant else ""
-    return f'<a href="#chart-{panel.number}">{escape(panel.measure)}</a>{variant}'
 
 
 def _value_cell(record: Record | None, best: Record | None) -> str:
@@ -57,7 +53,8 @@ def _value_cell(record: Record | None, best: Record | None) -> str:
         return "not measured"
     value = number(record.value)
     marked = f"<strong>{value}</strong>" if record is best else value
-    return f"{marked} <small>{interval(record)}</small>"
+    note = ' <a href="#notes-and-failures">see note</a>' if is_caveat(record) else ""
+    return f"{marked} <small>{interval(record)}{note}</small>"
 
 
 def _richest(rows: Sequence[Record], richer: str) -> Record | None:
@@ -83,8 +80,9 @@ def numbers(records: Records) -> str:
     varied = {c: len({_cell(r, c) for r in shown}) > 1 for c in _IF_VARIED}
     head = [c for c in _COLUMNS if varied.get(c, True)]
     same = [f"{c} {_cell(shown[0], c)}" for c, v in varied.items() if not v and _cell(shown[0], c)]
-    parts = [count(len(shown), "row") + f" of {len(scalars):,}" * (len(shown) < len(scalars))]
-    parts += ["the last steps; the file of records has the rest"] * (len(shown) < len(scalars))
+    parts = [count(len(shown), "row")]
+    if len(shown) < len(scalars):
+        parts = [f"{parts[0]} of {len(scalars):,}, from the last steps", "the file has the rest"]
     parts += [f"{count(points, 'point')} of curves not listed"] * (points > 0)
     parts += [f"the same in every row: {', '.join(same)}"] * bool(same)
     rows = ([_cell(r, c) for c in head] for r in shown)
@@ -127,7 +125,7 @@ def caveats(records: Records) -> str:
 
 def is_caveat(record: Record) -> bool:
     """Whether a record wants its note read before its value is used."""
-    return record.status != "ok" or bool(record.note) or not math.isfinite(record.value)
+    return record.status != "ok" or not math.isfinite(record.value)
 
 
 def _places(places: Sequence[str]) -> str:

@@ -50,6 +50,11 @@ def source(definition: Definition) -> str:
     return _CITED.sub(link, escape(definition.source))
 
 
+def titled(measure: str, variant: str) -> str:
+    """The measure, and in small letters what tells it from another chart of the same measure."""
+    return escape(measure) + (f" <small>{escape(variant)}</small>" if variant else "")
+
+
 def count(n: int, noun: str) -> str:
     """`1 layer`, `2 layers`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

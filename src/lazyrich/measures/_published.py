@@ -20,14 +20,15 @@ Curve = dict[int, float]
 
 
 class Profile(dict[str, float]):
-    """One measure's values by layer, in execution order; an argument of this kind bears its name."""
+    """A measure's values by layer in execution order; the argument bears the measure's name."""
 
 
 class Noted(NamedTuple):
-    """A value with a caveat: what a reader must know before trusting it."""
+    """A value with a note: a caution before trusting it, or just what stands behind it."""
 
     value: float
     note: str
+    caution: bool = True
 
 
 class Evaluated(NamedTuple):
@@ -35,7 +36,7 @@ class Evaluated(NamedTuple):
 
     value: float | Curve
     note: str = ""
-    defined: bool = True
+    status: Literal["ok", "caution", "undefined"] = "ok"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +80,8 @@ class Measure:
         object.__setattr__(self, "__doc__", self.function.__doc__)
 
     def __call__(self, data: Statistic | Profile, **options: Any) -> float | Curve:
-        value, note, _ = self.using(**options).evaluate(data)
-        if note:
+        value, note, status = self.using(**options).evaluate(data)
+        if status != "ok":
             warnings.warn(f"{self.name}: {note}", LazyrichWarning, stacklevel=2)
         return value
 
@@ -101,11 +102,11 @@ class Measure:
         try:
             value = self.function(data, **self.options)
         except Undefined as reason:
-            return Evaluated(nan, str(reason), defined=False)
+            return Evaluated(nan, str(reason), "undefined")
         if isinstance(value, Noted):
-            return Evaluated(*value)
+            return Evaluated(value.value, value.note, "caution" if value.caution else "ok")
         if isinstance(value, float) and isnan(value):
-            return Evaluated(nan, "not a number", defined=False)
+            return Evaluated(nan, "not a number", "undefined")
         return Evaluated(value)
 
     def defaults(self) -> dict[str, Any]:
@@ -129,6 +130,16 @@ class Measure:
         """The first formula of the docstring, as TeX."""
         found = re.search(r"\$(.+?)\$", self.function.__doc__ or "", re.DOTALL)
         return " ".join(found[1].split()) if found else ""
+
+    @property
+    def bibtex(self) -> str:
+        """The source as a BibTeX entry, for whoever uses the measure to cite its authors."""
+        fields = {"title": f"{{{self.source}}}", "note": f"{{measure {self.name} of lazyrich}}"}
+        for key, pattern in (("doi", r"doi:([^\s,;)]+)"), ("eprint", r"arXiv:(\d+\.\d+)")):
+            if found := re.search(pattern, self.source):
+                fields[key] = f"{{{found[1]}}}"
+        body = "".join(f"  {key} = {value},\n" for key, value in fields.items())
+        return f"@misc{{lazyrich_{self.name},\n{body}}}"
 
     @property
     def module(self) -> str:
@@ -158,9 +169,7 @@ def published(
     """
 
     def enter(function: Callable[..., Any]) -> Measure:
-        measure = Measure(
-            function, source, bounds, richer, frozenset(invariant), estimator, layer
-        )
+        measure = Measure(function, source, bounds, richer, frozenset(invariant), estimator, layer)
         known = CATALOGUE.get(measure.name)
         if known is not None and known.function.__qualname__ != function.__qualname__:
             raise ValueError(f"two measures are named {measure.name!r}")

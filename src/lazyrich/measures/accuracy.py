@@ -23,4 +23,4 @@ def accuracy(p: Predictions) -> Noted:
             f"labels from {int(p.lowest)} to {int(p.highest)} do not number {p.outputs} outputs"
         )
     wrong = int(p.n - p.correct)
-    return Noted((p.correct / p.n).item(), f"{wrong} errors of {int(p.n)}")
+    return Noted((p.correct / p.n).item(), f"{wrong} errors of {int(p.n)}", caution=False)

@@ -1,5 +1,6 @@
 """D_LR: how far the features are from the least that the outputs need."""
 
+from math import sqrt
 from typing import Literal, NamedTuple
 
 import torch
@@ -37,7 +38,7 @@ def low_rank_richness(j: JointMoments, *, kind: Kind = "literal") -> float | Not
             1 - sqrt((C - 1) / C).
     """
     p = _projection(j, kind)
-    value = 1 - p.explained / (p.squared_norm**0.5 * _kernel_norm(j))
+    value = 1 - p.explained / (sqrt(p.squared_norm) * _kernel_norm(j))
     d = j.cross.shape[0]
     if p.squared_norm > d / 2:
         return Noted(
@@ -59,7 +60,7 @@ def richness_shape(j: JointMoments, *, kind: Kind = "literal") -> float:
     $1 - D_{LR} = \text{shape} \cdot \text{align}$
     """
     p = _projection(j, kind)
-    return _reachable(j, p) / (p.squared_norm**0.5 * _kernel_norm(j))
+    return _reachable(j, p) / (sqrt(p.squared_norm) * _kernel_norm(j))
 
 
 @published(
@@ -81,7 +82,13 @@ def richness_align(j: JointMoments, *, kind: Kind = "literal") -> float:
     SOURCE,
     bounds=(0, float("inf")),
     invariant={
-        "shift", "rotation", "scale", "order", "affine", "output_scale", "output_map",
+        "shift",
+        "rotation",
+        "scale",
+        "order",
+        "affine",
+        "output_scale",
+        "output_map",
     },
 )
 def output_rank(j: JointMoments, *, kind: Kind = "literal") -> float | Noted:
@@ -134,9 +141,9 @@ def _reachable(j: JointMoments, p: _Projection) -> float:
     """The most variance that a projection with these singular values can explain (Ky Fan)."""
     whole, fraction = p.singular
     values = j.features.eigenvalues
-    rest = values[whole].item() if whole < len(values) else 0.0
-    return values[:whole].sum().item() + fraction * rest
+    rest = float(values[whole]) if whole < len(values) else 0.0
+    return float(values[:whole].sum()) + fraction * rest
 
 
 def _kernel_norm(j: JointMoments) -> float:
-    return j.features.covariance.norm().item()
+    return float(torch.linalg.matrix_norm(j.features.covariance))

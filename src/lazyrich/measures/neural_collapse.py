@@ -32,7 +32,7 @@ def nc1(classes: ClassMoments) -> float | Noted:
         raise Undefined("the class means coincide")
     basis = directions[kept]
     within = ((basis @ (classes.within / classes.n)) * basis).sum(1)
-    value = (within / sizes[kept].square()).sum().item()
+    value = float((within / sizes[kept].square()).sum())
     alone = int((classes.counts < 2).sum())
     if alone:
         return Noted(value, f"{alone} of {c} classes have a single sample and no spread")

@@ -30,7 +30,7 @@ def thinned(d: int) -> list[int]:
     >>> thinned(3)
     [1, 2, 3]
     >>> len(thinned(4096))
-    54
+    58
     """
     spaced = torch.logspace(0, torch.log10(torch.tensor(float(d))), 64, dtype=torch.float64)
     return sorted({*range(1, min(d, 16) + 1), *spaced.round().long().tolist()})

@@ -43,14 +43,16 @@ class Batch:
 
     def rows(self, keep: Tensor) -> "Batch":
         """The rows chosen by a mask or by their numbers."""
-        parts = (getattr(self, f.name) for f in fields(self))
-        return Batch(*(None if p is None else p[keep] for p in parts))
+        parts = ((f.name, getattr(self, f.name)) for f in fields(self))
+        kept = {name: None if p is None else p[keep] for name, p in parts}
+        return Batch(**cast(Any, kept))
 
     @staticmethod
     def cat(batches: "Sequence[Batch]") -> "Batch":
         """One batch out of several, row after row."""
-        columns = ([getattr(b, f.name) for b in batches] for f in fields(Batch))
-        return Batch(*(None if c[0] is None else torch.cat(c) for c in columns))
+        columns = {f.name: [getattr(b, f.name) for b in batches] for f in fields(Batch)}
+        joined = {k: None if c[0] is None else torch.cat(c) for k, c in columns.items()}
+        return Batch(**cast(Any, joined))
 
 
 def required_labels(batch: Batch) -> Int[Tensor, " n"]:
@@ -120,7 +122,7 @@ class Statistic(ABC):
 
 def total(parts: Iterable[S]) -> S:
     """The sum of at least one statistic."""
-    return cast(S, reduce(add, parts))
+    return reduce(add, parts)
 
 
 def leave_one_out(parts: Sequence[S]) -> Iterator[S]:

@@ -28,7 +28,7 @@ class Centered:
     excess: Float[Tensor, "g d"]
 
     def product(self, other: "Centered") -> Float[Tensor, "d e"]:
-        """Scatter between two sets of columns of the same rows, in the finer of their precisions."""
+        """Scatter between two sets of columns of the same rows, in the finer precision."""
         if self.rows.dtype == other.rows.dtype:
             scatter = double(self.rows.T @ other.rows)
         else:
@@ -68,7 +68,7 @@ def double(x: Tensor) -> Tensor:
 
 
 def pooled_weight(a: Tensor, b: Tensor) -> Tensor:
-    """n_a n_b / (n_a + n_b): what the gap between two means adds to a scatter; 0 if one is empty."""
+    """n_a n_b / (n_a + n_b), by which the gap of two means adds to a scatter; 0 if one is empty."""
     return a * b / (a + b).clamp(min=1)
 
 

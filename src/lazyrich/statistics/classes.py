@@ -36,7 +36,7 @@ class ClassMoments(Statistic):
         return cls(classes.to(x.means.device), x.counts, x.means, x.product(x))
 
     def __add__(self, other: "ClassMoments") -> "ClassMoments":
-        classes = torch.cat([self.classes, other.classes]).unique()
+        classes = torch.unique(torch.cat([self.classes, other.classes]))
         a, b = self.on(classes), other.on(classes)
         gap = b.means - a.means
         between = gap.T @ (gap * pooled_weight(a.counts, b.counts)[:, None])
@@ -70,6 +70,5 @@ class ClassMoments(Statistic):
 
 def members(batch: Batch) -> tuple[Int[Tensor, " k"], Int[Tensor, " n"]]:
     """The classes of a batch, sorted, and which of them each row belongs to."""
-    classes, member = required_labels(batch).unique(return_inverse=True)
+    classes, member = torch.unique(required_labels(batch), return_inverse=True)
     return classes, member
-

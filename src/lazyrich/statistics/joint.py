@@ -68,7 +68,9 @@ class JointClassMoments(Statistic):
 
     requires: ClassVar[frozenset[str]] = frozenset({"labels", "outputs"})
     contains: ClassVar[dict[type[Statistic], str]] = {
-        Moments: "pooled", ClassMoments: "features", JointMoments: "joint",
+        Moments: "pooled",
+        ClassMoments: "features",
+        JointMoments: "joint",
     }
 
     features: ClassMoments
@@ -123,4 +125,3 @@ class JointClassMoments(Statistic):
         gap = (self.features.means - x.mean) * self.features.counts[:, None]
         cross = self.within + gap.T @ (self.outputs.means - f.mean)
         return JointMoments(x, f, cross, self.resolution)
-

@@ -52,4 +52,5 @@ class Moments(Statistic):
     @cached_property
     def eigenvalues(self) -> Float[Tensor, " d"]:
         """Of the covariance, largest first; rounding below zero is cut off."""
-        return torch.linalg.eigvalsh(self.covariance).flip(0).clamp(min=0)
+        values: Tensor = torch.linalg.eigvalsh(self.covariance)
+        return values.flip(0).clamp(min=0)

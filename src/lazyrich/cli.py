@@ -1,0 +1,239 @@
+"""The command line: seven verbs over the same functions. torch is loaded by those that measure."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import LazyrichError, UnknownName
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; 0 for success, 2 for what the user can mend, 1 otherwise."""
+    arguments = _parser().parse_args(argv)
+    try:
+        arguments.do(arguments)
+    except (LazyrichError, FileNotFoundError) as error:
+        print(f"lazyrich: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from . import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="lazyrich", description="Measure how much and what kind of features a network learned."
+    )
+    parser.add_argument("--version", action="version", version=f"lazyrich {__version__}")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    demo = _verb(verbs, "demo", _demo, "train a rich and a lazy network on digits and compare")
+    demo.add_argument("-o", "--out", type=Path, default=Path("demo"), help="folder for the results")
+    demo.add_argument("--seed", type=int, default=0)
+    demo.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    measure = _verb(verbs, "measure", _measure, "measure a model on data")
+    _add_model(measure)
+    _add_choices(measure)
+    measure.add_argument("--layers", action="append", help="address or glob; may be repeated")
+    measure.add_argument("--view", help="mean (default), flatten, tokens or last")
+    measure.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    arrays = _verb(verbs, "arrays", _arrays, "measure arrays of [n samples, d units]")
+    arrays.add_argument("arrays", type=Path, help=".npz, .npy or .safetensors, an array a layer")
+    arrays.add_argument("--labels", type=Path, help="a class for each sample")
+    arrays.add_argument("--outputs", type=Path, help="the model's outputs for each sample")
+    arrays.add_argument("--view", help="mean or flatten, for arrays of more than two axes")
+    _add_choices(arrays)
+
+    layers = _verb(verbs, "layers", _layers, "list what can be read, from one batch")
+    _add_model(layers)
+
+    catalogue = _verb(verbs, "measures", _measures, "list the measures with their sources")
+    catalogue.add_argument("--bibtex", action="store_true", help="the sources as BibTeX")
+
+    show = _verb(verbs, "show", _show, "print records as a table")
+    show.add_argument("records", type=Path, nargs="+")
+    show.add_argument("--layers", action="append", help="glob; may be repeated")
+    show.add_argument("--measures", action="append", help="glob; may be repeated")
+
+    page = _verb(verbs, "report", _report, "write one offline HTML page from records")
+    page.add_argument("records", type=Path, nargs="+")
+    page.add_argument("-o", "--out", type=Path, default=Path("report.html"))
+    page.add_argument("--title", default="lazyrich report")
+    return parser
+
+
+def _verb(verbs: Any, name: str, do: Any, text: str) -> argparse.ArgumentParser:
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    verb.set_defaults(do=do)
+    return verb
+
+
+def _add_model(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("model", help="pkg.module:name of a model, or of a function that makes one")
+    verb.add_argument("--data", required=True, help="pkg.module:name of a loader, or of its maker")
+    verb.add_argument("--weights", type=Path, help="safetensors or a saved state dict")
+    verb.add_argument("--device", help="move the model there first, such as cuda")
+
+
+def _add_choices(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--measures", action="append", help="name or glob; may be repeated")
+    verb.add_argument("--interval", type=int, default=0, help="jackknife blocks, 10 is usual")
+    verb.add_argument("--dtype", choices=["float32", "float64"], help="precision of products")
+    verb.add_argument("--seed", type=int, default=0)
+    verb.add_argument("--run", default="run", help="a name for the records")
+    verb.add_argument("--memory-limit", type=float, metavar="GIB", help="for the statistics")
+    verb.add_argument("-o", "--out", type=Path, help="append the records to this file")
+
+
+def _demo(a: argparse.Namespace) -> None:
+    from ._demo import demo
+
+    print(demo(a.out, seed=a.seed, progress=not a.quiet))
+
+
+def _measure(a: argparse.Namespace) -> None:
+    _check_out(a)
+    from ._engine import measure
+
+    records = measure(
+        _model(a),
+        _named(a.data, "--data"),
+        a.measures,
+        layers=a.layers,
+        view=a.view,
+        interval=a.interval,
+        dtype=_dtype(a.dtype),
+        seed=a.seed,
+        run=a.run,
+        memory_limit=a.memory_limit,
+        progress=not a.quiet,
+    )
+    _deliver(records, a.out)
+
+
+def _arrays(a: argparse.Namespace) -> None:
+    _check_out(a)
+    from ._engine import measure_arrays
+    from ._files import load_array, load_arrays
+
+    records = measure_arrays(
+        load_arrays(a.arrays),
+        a.measures,
+        labels=None if a.labels is None else load_array(a.labels),
+        outputs=None if a.outputs is None else load_array(a.outputs),
+        view=a.view,
+        interval=a.interval,
+        dtype=_dtype(a.dtype),
+        seed=a.seed,
+        run=a.run,
+        memory_limit=a.memory_limit,
+    )
+    _deliver(records, a.out)
+
+
+def _layers(a: argparse.Namespace) -> None:
+    from ._capture import layers
+    from ._table import Cells, text
+
+    found = layers(_model(a), _named(a.data, "--data"))
+    rows = [
+        [x.name, x.kind, "" if x.shape is None else str(list(x.shape)), str(x.calls), x.note]
+        for x in found
+    ]
+    print(text(Cells(["name", "kind", "shape", "calls", "note"], rows)))
+
+
+def _measures(a: argparse.Namespace) -> None:
+    from ._table import Cells, text
+    from .measures import CATALOGUE
+
+    if a.bibtex:
+        print("\n".join(m.bibtex for m in CATALOGUE.values()))
+        return
+    rows = [[m.name, m.richer, m.summary, m.source] for m in CATALOGUE.values()]
+    print(text(Cells(["name", "richer", "summary", "source"], rows)))
+
+
+def _show(a: argparse.Namespace) -> None:
+    from ._records import Records
+    from ._table import text
+
+    records = Records.load(*a.records)
+    for column, patterns in (("layer", a.layers), ("measure", a.measures)):
+        records = records.matching(column, patterns) if patterns else records
+    print(text(records.cells()))
+
+
+def _report(a: argparse.Namespace) -> None:
+    from ._records import Records
+    from ._report import report
+
+    print(report(Records.load(*a.records), a.out, title=a.title))
+
+
+def _check_out(a: argparse.Namespace) -> None:
+    """Before any work: the records will have a place, and no run is there twice."""
+    from ._records import Records
+
+    if a.out is None:
+        return
+    if not a.out.absolute().parent.is_dir() or a.out.is_dir():
+        raise LazyrichError(f"cannot write records to {a.out}: not a file in an existing folder.")
+    if a.out.exists() and a.run in Records.load(a.out).unique("run"):
+        raise LazyrichError(
+            f"{a.out} already holds a run named {a.run!r}: give this one another name with --run, "
+            "or write to another file."
+        )
+
+
+def _deliver(records: Any, out: Path | None) -> None:
+    print(records)
+    if out is not None:
+        records.save(out)
+        print(f"{len(records)} records -> {out}", file=sys.stderr)
+
+
+def _dtype(name: str | None) -> Any:
+    import torch
+
+    return None if name is None else getattr(torch, name)
+
+
+def _model(a: argparse.Namespace) -> Any:
+    model = _named(a.model, "the model")
+    if a.weights is not None:
+        from ._files import load_weights
+
+        load_weights(model, a.weights)
+    return model if a.device is None else model.to(a.device)
+
+
+def _named(spec: str, what: str) -> Any:
+    """What `pkg.module:name` names, called if it is a function that makes it."""
+    from importlib import import_module
+
+    module_name, colon, name = spec.partition(":")
+    if not (colon and module_name and name):
+        raise LazyrichError(f"{what}: needs pkg.module:name, got {spec!r}.")
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise LazyrichError(
+            f"{what}: no module {error.name!r} ({spec}). Run from the folder it lies in."
+        ) from error
+    if not hasattr(module, name):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise UnknownName(f"name in {module_name}", name, public)
+    found = getattr(module, name)
+    made_to_call = callable(found) and (isinstance(found, type) or not hasattr(found, "forward"))
+    return found() if made_to_call and not hasattr(found, "__iter__") else found

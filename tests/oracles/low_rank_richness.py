@@ -1,0 +1,38 @@
+"""As the definition reads: kernels of n x n, a projector by pseudo-inverse, centering by H."""
+
+import numpy as np
+
+
+def _kernels(x, outputs, kind="literal"):
+    n = len(x)
+    h = np.eye(n) - 1 / n
+    centered = x - x.mean(0)
+    f = outputs - outputs.mean(0) if kind == "span" else outputs
+    left, sizes, _ = np.linalg.svd(f, full_matrices=False)
+    basis = left[:, sizes > 1e-5 * sizes[0]]
+    return centered @ centered.T, h @ basis @ basis.T @ h
+
+
+def low_rank_richness(x, labels, outputs, kind="literal"):
+    k, p = _kernels(x, outputs, kind)
+    return 1 - (k * p).sum() / (np.linalg.norm(k) * np.linalg.norm(p))
+
+
+def output_rank(x, labels, outputs, kind="literal"):
+    return np.linalg.norm(_kernels(x, outputs, kind)[1]) ** 2
+
+
+def _reachable(x, outputs, kind):
+    k, p = _kernels(x, outputs, kind)
+    kernel, projector = (np.sort(np.linalg.eigvalsh(m))[::-1] for m in (k, p))
+    return (kernel * projector).sum()
+
+
+def richness_shape(x, labels, outputs, kind="literal"):
+    k, p = _kernels(x, outputs, kind)
+    return _reachable(x, outputs, kind) / (np.linalg.norm(k) * np.linalg.norm(p))
+
+
+def richness_align(x, labels, outputs, kind="literal"):
+    k, p = _kernels(x, outputs, kind)
+    return (k * p).sum() / _reachable(x, outputs, kind)

@@ -1,0 +1,169 @@
+"""One contract for every measure in the catalogue. A new measure is tested by being there."""
+
+from importlib import import_module
+from math import inf, isnan
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import lazyrich as lz
+from lazyrich import CATALOGUE, Batch, LazyrichError, Measure, Moments, Profile, published
+from lazyrich.errors import LazyrichWarning, UnknownName
+
+every_measure = pytest.mark.parametrize("m", CATALOGUE.values(), ids=list(CATALOGUE))
+N, D, C = 120, 9, 3
+
+
+def cloud(dtype: torch.dtype = torch.float64, offset: float = 0.0) -> Batch:
+    """Anisotropic classes, and outputs that depend on the features but not on them alone."""
+    labels = torch.arange(N) % C
+    x = torch.randn(N, D, dtype=torch.float64) / torch.arange(1, D + 1)
+    x = x + torch.randn(C, D, dtype=torch.float64)[labels] + offset
+    outputs = torch.randn(N, C, dtype=torch.float64) + x[:, :C] - offset + 0.3
+    return Batch(x.to(dtype), labels, outputs.to(dtype))
+
+
+def layers(b: Batch) -> dict[str, Tensor]:
+    """Another layer before the cloud, for measures across layers."""
+    g = torch.Generator().manual_seed(1)
+    return {"first": torch.randn(len(b), 4, generator=g, dtype=torch.float64), "last": b.x}
+
+
+def value(m: Measure, b: Batch) -> float:
+    """Through the engine, as users get it."""
+    data = layers(b) if m.needs is Profile else {"outputs": b.x}
+    labels = None if b.labels is None else b.labels.numpy()
+    records = lz.measure_arrays(data, m, labels=labels, outputs=b.outputs)
+    assert records[0].measure == m.name
+    return records[0].value
+
+
+def expected(m: Measure, b: Batch) -> float:
+    oracle = getattr(import_module(f"oracles.{m.module}"), m.name)
+    arrays = [a.double().numpy() for a in layers(b).values()]
+    x = arrays if m.needs is Profile else b.x.double().numpy()
+    found = oracle(x, b.labels.numpy(), b.outputs.double().numpy())
+    return found[1] if isinstance(found, dict) else found
+
+
+def rotation() -> Tensor:
+    return torch.linalg.qr(torch.randn(D, D, dtype=torch.float64))[0]
+
+
+def affine() -> Tensor:
+    return torch.randn(D, D, dtype=torch.float64)
+
+
+OUTPUT_MAP = torch.tensor([[2.0, 1, 0], [-1, 1, 1], [0.5, 0, -1]], dtype=torch.float64)
+MOVES = {
+    "shift": lambda b: Batch(b.x + 7, b.labels, b.outputs),
+    "scale": lambda b: Batch(b.x * 3.7, b.labels, b.outputs),
+    "rotation": lambda b: Batch(b.x @ rotation(), b.labels, b.outputs),
+    "affine": lambda b: Batch(b.x @ affine() + 1, b.labels, b.outputs),
+    "order": lambda b: b.rows(torch.randperm(len(b))),
+    "output_shift": lambda b: Batch(b.x, b.labels, b.outputs + torch.tensor([5.0, 0, 1])),
+    "output_scale": lambda b: Batch(b.x, b.labels, b.outputs * 2.5),
+    "output_map": lambda b: Batch(b.x, b.labels, b.outputs @ OUTPUT_MAP),
+}
+
+
+@every_measure
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_equals_its_oracle(m: Measure, offset: float) -> None:
+    b = cloud(offset=offset)
+    assert value(m, b) == pytest.approx(expected(m, b), rel=1e-10, abs=1e-10)
+
+
+@every_measure
+def test_float32_equals_its_oracle_on_the_same_rows(m: Measure) -> None:
+    b = cloud(torch.float32, offset=100.0)
+    assert value(m, b) == pytest.approx(expected(m, b), rel=1e-4)
+
+
+@every_measure
+@pytest.mark.parametrize("move", MOVES)
+def test_keeps_the_invariances_it_claims_and_breaks_the_others(m: Measure, move: str) -> None:
+    if move.startswith("output") and "outputs" not in getattr(m.needs, "requires", ()):
+        pytest.skip("does not look at the outputs")
+    b = cloud()
+    same = value(m, MOVES[move](b)) == pytest.approx(value(m, b), rel=1e-7)
+    assert same == (move in m.invariant)
+
+
+@every_measure
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_stays_within_its_bounds_at_every_scale(m: Measure, scale: float) -> None:
+    b = cloud()
+    low, high = m.bounds
+    assert low <= value(m, Batch(b.x * scale, b.labels, b.outputs)) <= high
+
+
+@every_measure
+def test_more_units_than_samples_is_no_trouble(m: Measure) -> None:
+    b = cloud().rows(torch.arange(7))
+    assert value(m, b) == pytest.approx(expected(m, b), rel=1e-8, abs=1e-10)
+
+
+@every_measure
+def test_is_undefined_with_a_reason_where_nothing_varies(m: Measure) -> None:
+    still = torch.ones(20, D)
+    data = {"first": still, "last": still, "outputs": still}
+    records = lz.measure_arrays(data, m, labels=np.zeros(20, int), outputs=torch.ones(20, 1))
+    assert isnan(records[0].value)
+    assert records[0].status == "undefined"
+    assert len(records[0].note) > 10
+
+
+@every_measure
+def test_names_its_source_and_documents_itself(m: Measure) -> None:
+    assert len(m.source) > 20
+    assert m.formula
+    assert m.summary.endswith(".")
+    assert m.richer in ("low", "high", "neither")
+
+
+def test_undefined_is_nan_with_a_warning_outside_the_engine() -> None:
+    with pytest.warns(LazyrichWarning, match="the same for every sample"):
+        found = CATALOGUE["effective_dimension"](Moments.of(Batch(torch.ones(30, 2))))
+    assert isnan(found)
+
+
+def test_an_option_changes_the_value_and_is_stated() -> None:
+    b = cloud()
+    m = CATALOGUE["low_rank_richness"]
+    for kind in ("literal", "span"):
+        record = lz.measure_arrays(b.x, m.using(kind=kind), outputs=b.outputs)[0]
+        oracle = import_module("oracles.low_rank_richness").low_rank_richness
+        assert record.value == pytest.approx(oracle(b.x.numpy(), 0, b.outputs.numpy(), kind))
+        assert record.estimator == f"plug-in, kind={kind}"
+    with pytest.raises(UnknownName, match="option of low_rank_richness matches 'knd'.*kind"):
+        m.using(knd="span")
+
+
+def test_two_measures_cannot_share_a_name() -> None:
+    with pytest.raises(ValueError, match="two measures are named 'effective_dimension'"):
+
+        @published("a source that is long enough to be one")
+        def effective_dimension(x: Moments) -> float:
+            return 1.0
+
+
+def test_a_measure_of_ones_own_is_measured_like_any_other() -> None:
+    @published("somebody, somewhere, 2026", bounds=(0, inf))
+    def largest_mean(x: Moments) -> float:
+        r"""Largest absolute mean. $\max_i |\mu_i|$"""
+        return x.mean.abs().max().item()
+
+    try:
+        found = lz.measure_arrays(np.full((9, 2), 3.0), "largest_*")
+        assert found.values() == [3.0]
+        assert found.definitions["largest_mean"].formula == r"\max_i |\mu_i|"
+    finally:
+        CATALOGUE.pop("largest_mean")
+
+
+def test_unknown_measures_are_refused_with_the_nearest_names() -> None:
+    with pytest.raises(LazyrichError, match="no measure matches 'nc2'. Nearest: nc1"):
+        lz.measure_arrays(np.ones((9, 2)), "nc2")
