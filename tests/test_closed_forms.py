@@ -179,7 +179,7 @@ def test_the_digits_of_scikit_learn() -> None:
 def test_compression_is_the_log_ratio_of_dimensions() -> None:
     from lazyrich import Profile
 
-    value, note, _ = CATALOGUE["total_compression"].function(
+    value, note, *_ = CATALOGUE["total_compression"].function(
         Profile({"conv1": 20.0, "middle": 99.0, "penultimate": 5.0})
     )
     assert value == pytest.approx(log(4))

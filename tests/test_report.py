@@ -375,7 +375,9 @@ def test_sources_are_linked_and_a_missing_definition_is_told() -> None:
 
 
 def test_caveats_are_grouped_by_reason_and_name_every_place() -> None:
-    rows = [one(layer=f"layer{i}", status="caution", note="n is small") for i in range(9)] + [one(INFINITY)]
+    rows = [one(layer=f"layer{i}", status="caution", note="n is small") for i in range(9)] + [
+        one(INFINITY)
+    ]
     text = caveats(Records(rows))
     assert text.count("<tr>") == 3 and "value inf" in text
     assert all(f"layer{i} (a, step 0)" in text for i in range(9))

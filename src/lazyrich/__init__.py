@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .errors import LazyrichError as LazyrichError, LazyrichWarning as LazyrichWarning
     from .measures import (
         CATALOGUE as CATALOGUE,
+        Estimate as Estimate,
         Measure as Measure,
-        Noted as Noted,
         Profile as Profile,
         published as published,
     )
@@ -41,7 +41,7 @@ _WHERE = {
     "log_spaced": "_schedules",
     "CATALOGUE": "measures",
     "Measure": "measures",
-    "Noted": "measures",
+    "Estimate": "measures",
     "Profile": "measures",
     "published": "measures",
     "Batch": "statistics",

@@ -65,7 +65,7 @@ def measure(
         model = Capture(model, layers, view=view or "mean")
     elif layers is not None or view is not None:
         raise LazyrichError("a Capture says itself which layers and view: leave them out here.")
-    wanted = _Wanted(measures, interval, dtype, memory_limit)
+    wanted = _Wanted(measures, interval, dtype, memory_limit, seed)
     bar = tqdm(data, desc="measuring", unit="batch", disable=None if progress else True)
     with closing(model.batches(bar, seed=seed)) as batches:
         sums = wanted.collect(batches)
@@ -111,7 +111,7 @@ def measure_arrays(
     Raises:
         LazyrichError: the input cannot be measured; the message says what to do.
     """
-    wanted = _Wanted(measures, interval, dtype, memory_limit)
+    wanted = _Wanted(measures, interval, dtype, memory_limit, seed)
     arrays = Arrays(activations, labels, outputs, view, device)
     widths = arrays.widths
     if all({"shift", "rotation"} <= m.invariant for m in wanted.needed):
@@ -131,6 +131,7 @@ class _Wanted:
         interval: int,
         dtype: torch.dtype | None,
         memory_limit: float | None,
+        seed: int,
     ) -> None:
         if interval < 0 or interval == 1:
             raise LazyrichError(
@@ -140,7 +141,7 @@ class _Wanted:
         if dtype not in (None, torch.float32, torch.float64):
             raise LazyrichError(f"dtype={dtype}: products are float32, float64 or None (as given).")
         self.explicit = measures is not None
-        self.measures = _look_up(measures)
+        self.measures = [_seeded(m, seed) for m in _look_up(measures)]
         self._interval, self._dtype, self._limit = interval, dtype, memory_limit
         helpers = [CATALOGUE[m.argument] for m in self.measures if m.needs is Profile]
         names = {m.name for m in self.measures}
@@ -208,6 +209,11 @@ class _Wanted:
         if self.explicit:
             raise MissingInput(f"{m.name}: {reason}")
         log.info("%s left out: %s", m.name, reason)
+
+
+def _seeded(m: Measure, seed: int) -> Measure:
+    """The measure with the call's seed, if it draws and was not given one of its own."""
+    return m.using(seed=seed) if "seed" in m.defaults() and "seed" not in m.options else m
 
 
 def _look_up(measures: Chosen) -> list[Measure]:

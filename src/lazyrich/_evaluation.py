@@ -10,7 +10,7 @@ from ._capture import OUTPUTS, PENULTIMATE
 from ._records import Definition, Record, Records
 from ._sums import Kind, LayerSums, read
 from .errors import TooFewSamples
-from .measures import Curve, Evaluated, Measure, Profile
+from .measures import Curve, Estimate, Evaluated, Measure, Profile
 from .statistics import Statistic, leave_one_out, total
 
 
@@ -19,7 +19,7 @@ class Cell:
     """One measure at one layer: on all samples, and with each block of them left out."""
 
     whole: Evaluated
-    replicates: list[float | Curve] = field(default_factory=list)
+    replicates: list[Estimate | Curve] = field(default_factory=list)
     n: int = 0
     d: int = 0
     dtype: str = ""
@@ -96,9 +96,10 @@ def _of_statistics(layer: str, sums: LayerSums, measures: Sequence[Measure]) -> 
         raise TooFewSamples(f"layer {layer!r}: {n} sample, and two or more are needed.")
     here = [m for m in measures if m.needs is not Profile and reads(m, layer, sums.kinds)]
     cells = {m: Cell(m.evaluate(read(m.needs, whole)), [], n, sums.d, sums.dtype) for m in here}
-    for rest in _each_left_out(blocks, sums.kinds):
-        for m in here:
-            cells[m].replicates.append(m.evaluate(read(m.needs, rest)).value)
+    resampled = [m for m in here if not m.own_interval]
+    for rest in _each_left_out(blocks, sums.kinds if resampled else []):
+        for m in resampled:
+            cells[m].replicates.append(m.evaluate(read(m.needs, rest)).found)
     return cells
 
 
@@ -111,7 +112,7 @@ def reads(measure: Measure, layer: str, kinds: Sequence[Kind]) -> bool:
 def _each_left_out(
     blocks: Sequence[dict[Kind, Statistic]], kinds: Sequence[Kind]
 ) -> Iterator[dict[Kind, Statistic]]:
-    if len(blocks) > 1:
+    if len(blocks) > 1 and kinds:
         each = zip(*(leave_one_out([b[k] for b in blocks]) for k in kinds), strict=True)
         yield from (dict(zip(kinds, rest, strict=True)) for rest in each)
 
@@ -133,24 +134,27 @@ def _of_profile(table: Table, measure: Measure) -> dict[str, Cell]:
         return {}
     cells = [found[name] for name in names]
 
-    def across(values: Iterable[float | Curve]) -> Evaluated:
+    def across(values: Iterable[Estimate | Curve]) -> Evaluated:
         single = (_at(None, value) for value in values)
         return measure.evaluate(Profile(zip(names, single, strict=True)))
 
     each = zip(*(cell.replicates for cell in cells), strict=True)
-    replicates = [across(values).value for values in each]
+    replicates = [across(values).found for values in each]
     last = cells[-1]
     label = f"{names[0]} -> {names[-1]}"
     return {
-        label: Cell(across(c.whole.value for c in cells), replicates, last.n, last.d, last.dtype)
+        label: Cell(across(c.whole.found for c in cells), replicates, last.n, last.d, last.dtype)
     }
 
 
 def _rows(layer: str, measure: Measure, cell: Cell, heading: Heading) -> Iterator[Record]:
-    value = cell.whole.value
-    points = value.items() if isinstance(value, dict) else [(None, value)]
+    found, defined = cell.whole
+    points = found.items() if isinstance(found, dict) else [(None, found)]
     for index, point in points:
-        error, low, high, caveat = _interval(point, [_at(index, r) for r in cell.replicates])
+        estimate = point if isinstance(point, Estimate) else Estimate(point)
+        if cell.replicates:
+            estimate = _jackknifed(estimate, [_at(index, r) for r in cell.replicates])
+        status = "caution" if estimate.caution else "ok"
         yield Record(
             run=heading.run,
             step=0,
@@ -159,37 +163,44 @@ def _rows(layer: str, measure: Measure, cell: Cell, heading: Heading) -> Iterato
             measure=measure.name,
             index=index,
             estimator=measure.conventions,
-            value=point,
-            standard_error=error,
-            low=low,
-            high=high,
+            value=estimate.value,
+            standard_error=estimate.standard_error,
+            low=estimate.low,
+            high=estimate.high,
+            null=estimate.null,
             n=cell.n,
             d=cell.d,
             dtype=cell.dtype,
             seed=heading.seed,
-            status="caution" if caveat else cell.whole.status,
-            note="; ".join(filter(None, [cell.whole.note, caveat])),
+            status=status if defined else "undefined",
+            note=estimate.note,
         )
 
 
-def _at(index: int | None, replicate: float | Curve) -> float:
-    """A curve's point, or a single number; NaN where the replicate is undefined."""
-    if isinstance(replicate, dict):
-        return nan if index is None else replicate.get(index, nan)
-    return replicate if index is None else nan
+def _at(index: int | None, found: Estimate | Curve) -> float:
+    """A curve's point, or a single number; NaN where there is none."""
+    if isinstance(found, dict):
+        return nan if index is None else found.get(index, nan)
+    return found.value if index is None else nan
 
 
-def _interval(
-    value: float, replicates: Sequence[float]
-) -> tuple[float | None, float | None, float | None, str]:
-    """Standard error and 95 % interval by the delete-one-block jackknife, with a caveat."""
-    if not replicates or not isfinite(value):
-        return None, None, None, ""
+def _jackknifed(estimate: Estimate, replicates: Sequence[float]) -> Estimate:
+    """With standard error and 95 % interval from the values with one block left out each."""
+    if not isfinite(estimate.value):
+        return estimate
     if not all(map(isfinite, replicates)):
-        return None, None, None, "no interval: undefined with some block left out"
+        return _cautioned(estimate, "no interval: undefined with some block left out")
     k = len(replicates)
     mean = sum(replicates) / k
     error = sqrt((k - 1) / k * sum((r - mean) ** 2 for r in replicates))
     half = float(stdtrit(k - 1, 0.975)) * error
-    caveat = "the interval is wider than the value" if 2 * half > abs(value) else ""
-    return error, value - half, value + half, caveat
+    low, high = estimate.value - half, estimate.value + half
+    estimate = estimate._replace(standard_error=error, low=low, high=high)
+    if 2 * half > abs(estimate.value):
+        return _cautioned(estimate, "the interval is wider than the value")
+    return estimate
+
+
+def _cautioned(estimate: Estimate, caution: str) -> Estimate:
+    note = "; ".join(filter(None, [estimate.note, caution]))
+    return estimate._replace(note=note, caution=True)

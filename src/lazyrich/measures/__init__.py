@@ -3,10 +3,10 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from ._published import CATALOGUE, Curve, Evaluated, Measure, Noted, Profile, published
+from ._published import CATALOGUE, Curve, Estimate, Evaluated, Measure, Profile, published
 
 for _module in iter_modules(__path__):
     if not _module.name.startswith("_"):
         import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["CATALOGUE", "Curve", "Evaluated", "Measure", "Noted", "Profile", "published"]
+__all__ = ["CATALOGUE", "Curve", "Estimate", "Evaluated", "Measure", "Profile", "published"]

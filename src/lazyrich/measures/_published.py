@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf, isnan, nan
+from math import inf, nan
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 from ..errors import LazyrichWarning, Undefined, UnknownName
@@ -23,20 +23,31 @@ class Profile(dict[str, float]):
     """A measure's values by layer in execution order; the argument bears the measure's name."""
 
 
-class Noted(NamedTuple):
-    """A value with a note: a caution before trusting it, or just what stands behind it."""
+class Estimate(NamedTuple):
+    """A value with what is known about it: what a measure returns when a number is not enough.
+
+    Attributes:
+        value: the number.
+        note: a caution before trusting it, or just what stands behind it.
+        caution: which of the two.
+        standard_error, low, high: of a measure that draws samples itself, with `own_interval`.
+        null: the level that unrelated data would give.
+    """
 
     value: float
-    note: str
-    caution: bool = True
+    note: str = ""
+    caution: bool = False
+    standard_error: float | None = None
+    low: float | None = None
+    high: float | None = None
+    null: float | None = None
 
 
 class Evaluated(NamedTuple):
-    """What became of a measure on a statistic."""
+    """What became of a measure on its data: a curve, or an estimate that may be undefined."""
 
-    value: float | Curve
-    note: str = ""
-    status: Literal["ok", "caution", "undefined"] = "ok"
+    found: Estimate | Curve
+    defined: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +65,7 @@ class Measure:
         invariant: the changes of the data that leave it as it is.
         estimator: how the value is estimated from samples.
         layer: the one layer that it makes sense for (`outputs`), or None for any.
+        own_interval: it estimates its error itself, so that no blocks of samples are left out.
         options: conventions fixed by `using`, by name.
         name: the function's name.
         argument: name of the argument that carries the data.
@@ -67,6 +79,7 @@ class Measure:
     invariant: frozenset[Invariance] = field(default=frozenset(), repr=False)
     estimator: str = field(default="plug-in", repr=False)
     layer: str | None = field(default=None, repr=False)
+    own_interval: bool = field(default=False, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     name: str = field(init=False)
     argument: str = field(init=False, repr=False)
@@ -80,10 +93,12 @@ class Measure:
         object.__setattr__(self, "__doc__", self.function.__doc__)
 
     def __call__(self, data: Statistic | Profile, **options: Any) -> float | Curve:
-        value, note, status = self.using(**options).evaluate(data)
-        if status != "ok":
-            warnings.warn(f"{self.name}: {note}", LazyrichWarning, stacklevel=2)
-        return value
+        found, defined = self.using(**options).evaluate(data)
+        if isinstance(found, dict):
+            return found
+        if found.caution or not defined:
+            warnings.warn(f"{self.name}: {found.note}", LazyrichWarning, stacklevel=2)
+        return found.value
 
     def using(self, **options: Any) -> "Measure":
         """The same measure under other conventions, which its records will state.
@@ -98,16 +113,14 @@ class Measure:
         return replace(self, options={**self.options, **options})
 
     def evaluate(self, data: Statistic | Profile) -> Evaluated:
-        """The value with its caveat, or NaN with the reason why there is none."""
+        """The value with what is known about it, or NaN with the reason why there is none."""
         try:
-            value = self.function(data, **self.options)
+            found = self.function(data, **self.options)
         except Undefined as reason:
-            return Evaluated(nan, str(reason), "undefined")
-        if isinstance(value, Noted):
-            return Evaluated(value.value, value.note, "caution" if value.caution else "ok")
-        if isinstance(value, float) and isnan(value):
-            return Evaluated(nan, "not a number", "undefined")
-        return Evaluated(value)
+            return Evaluated(Estimate(nan, str(reason)), defined=False)
+        if isinstance(found, (Estimate, dict)):
+            return Evaluated(found)
+        return Evaluated(Estimate(found))
 
     def defaults(self) -> dict[str, Any]:
         """The options and what they are unless told otherwise."""
@@ -116,9 +129,10 @@ class Measure:
 
     @property
     def conventions(self) -> str:
-        """The estimator and every option in force, as records state it."""
+        """The estimator and every option in force but the seed, as records state it."""
         options = self.defaults() | dict(self.options)
-        return ", ".join([self.estimator, *(f"{k}={v}" for k, v in options.items())])
+        stated = (f"{k}={v}" for k, v in options.items() if k != "seed")
+        return ", ".join([self.estimator, *stated])
 
     @property
     def summary(self) -> str:
@@ -158,6 +172,7 @@ def published(
     invariant: set[Invariance] | frozenset[Invariance] = frozenset(),
     estimator: str = "plug-in",
     layer: str | None = None,
+    own_interval: bool = False,
 ) -> Callable[[Callable[..., Any]], Measure]:
     """Enter a function in the catalogue, with its source and the laws its tests will hold it to.
 
@@ -169,13 +184,25 @@ def published(
     """
 
     def enter(function: Callable[..., Any]) -> Measure:
-        measure = Measure(function, source, bounds, richer, frozenset(invariant), estimator, layer)
+        measure = Measure(
+            function,
+            source,
+            bounds,
+            richer,
+            frozenset(invariant),
+            estimator,
+            layer,
+            own_interval,
+        )
         known = CATALOGUE.get(measure.name)
-        if known is not None and known.function.__qualname__ != function.__qualname__:
-            raise ValueError(f"two measures are named {measure.name!r}")
-        if known is not None and known.function.__module__ != function.__module__:
+        # the same function again is a module that was loaded anew, as notebooks do
+        if known is not None and _place(known.function) != _place(function):
             raise ValueError(f"two measures are named {measure.name!r}")
         CATALOGUE[measure.name] = measure
         return measure
 
     return enter
+
+
+def _place(function: Callable[..., Any]) -> tuple[str, str]:
+    return function.__module__, function.__qualname__

@@ -2,7 +2,7 @@
 
 from ..errors import Undefined
 from ..statistics import Predictions
-from ._published import Noted, published
+from ._published import Estimate, published
 
 
 @published(
@@ -11,7 +11,7 @@ from ._published import Noted, published
     invariant={"shift", "rotation", "scale", "order", "affine", "output_scale"},
     layer="outputs",
 )
-def accuracy(p: Predictions) -> Noted:
+def accuracy(p: Predictions) -> Estimate:
     r"""Share of samples whose largest output is at their label.
 
     $\frac{1}{n} \sum_i \mathbb{1}[\arg\max_c f_c(x_i) = y_i]$
@@ -23,4 +23,4 @@ def accuracy(p: Predictions) -> Noted:
             f"labels from {int(p.lowest)} to {int(p.highest)} do not number {p.outputs} outputs"
         )
     wrong = int(p.n - p.correct)
-    return Noted((p.correct / p.n).item(), f"{wrong} errors of {int(p.n)}", caution=False)
+    return Estimate((p.correct / p.n).item(), f"{wrong} errors of {int(p.n)}")

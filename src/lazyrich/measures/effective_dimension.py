@@ -2,7 +2,7 @@
 
 from ..errors import Undefined
 from ..statistics import Moments
-from ._published import Noted, published
+from ._published import Estimate, published
 
 
 @published(
@@ -10,7 +10,7 @@ from ._published import Noted, published
     bounds=(1, float("inf")),
     invariant={"shift", "rotation", "scale", "order"},
 )
-def effective_dimension(x: Moments) -> float | Noted:
+def effective_dimension(x: Moments) -> float | Estimate:
     r"""Participation ratio of the spectrum of the centered covariance.
 
     $(\sum_i \lambda_i)^2 / \sum_i \lambda_i^2 = (\operatorname{tr} C)^2 / \lVert C \rVert_F^2$
@@ -28,7 +28,9 @@ def effective_dimension(x: Moments) -> float | Noted:
     value = (covariance.trace().square() / covariance.square().sum()).item()
     n = int(x.n)
     if n < 10 * value:
-        return Noted(value, f"biased low: n = {n} is less than ten times the value")
+        return Estimate(
+            value, f"biased low: n = {n} is less than ten times the value", caution=True
+        )
     return value
 
 

@@ -7,7 +7,7 @@ import torch
 
 from ..errors import Undefined
 from ..statistics import JointMoments
-from ._published import Noted, published
+from ._published import Estimate, published
 from .effective_dimension import varying
 
 Kind = Literal["literal", "span"]
@@ -20,7 +20,7 @@ SOURCE = "Nam et al., ICLR 2026, arXiv:2410.04264"
     richer="low",
     invariant={"shift", "rotation", "scale", "order", "output_scale", "output_map"},
 )
-def low_rank_richness(j: JointMoments, *, kind: Kind = "literal") -> float | Noted:
+def low_rank_richness(j: JointMoments, *, kind: Kind = "literal") -> float | Estimate:
     r"""D_LR, the distance of the feature kernel from the projection onto the outputs' span.
 
     $D_{LR} = 1 - \operatorname{CKA}(\mathcal T, \mathcal T_{MP})
@@ -41,9 +41,8 @@ def low_rank_richness(j: JointMoments, *, kind: Kind = "literal") -> float | Not
     value = 1 - p.explained / (sqrt(p.squared_norm) * _kernel_norm(j))
     d = j.cross.shape[0]
     if p.squared_norm > d / 2:
-        return Noted(
-            value, f"output rank {p.squared_norm:.3g} exceeds half of {d} units: not richness"
-        )
+        note = f"output rank {p.squared_norm:.3g} exceeds half of {d} units: not richness"
+        return Estimate(value, note, caution=True)
     return value
 
 
@@ -91,7 +90,7 @@ def richness_align(j: JointMoments, *, kind: Kind = "literal") -> float:
         "output_map",
     },
 )
-def output_rank(j: JointMoments, *, kind: Kind = "literal") -> float | Noted:
+def output_rank(j: JointMoments, *, kind: Kind = "literal") -> float | Estimate:
     r"""Rank of the outputs as D_LR counts it, 1 for every direction above rounding.
 
     $r = \lVert H P H \rVert_F^2$
@@ -101,7 +100,8 @@ def output_rank(j: JointMoments, *, kind: Kind = "literal") -> float | Noted:
     """
     p = _projection(j, kind)
     if p.weak:
-        return Noted(p.squared_norm, f"{p.weak} directions carry under 1e-4 of the strongest")
+        note = f"{p.weak} directions carry under 1e-4 of the strongest"
+        return Estimate(p.squared_norm, note, caution=True)
     return p.squared_norm
 
 

@@ -4,7 +4,7 @@ import torch
 
 from ..errors import Undefined
 from ..statistics import ClassMoments
-from ._published import Noted, published
+from ._published import Estimate, published
 
 
 @published(
@@ -13,7 +13,7 @@ from ._published import Noted, published
     richer="low",
     invariant={"shift", "rotation", "scale", "order"},
 )
-def nc1(classes: ClassMoments) -> float | Noted:
+def nc1(classes: ClassMoments) -> float | Estimate:
     r"""Variance within classes relative to the variance between their means.
 
     $\operatorname{tr}(\Sigma_W \Sigma_B^{+}) / C$ over the C classes seen, with
@@ -35,5 +35,7 @@ def nc1(classes: ClassMoments) -> float | Noted:
     value = float((within / sizes[kept].square()).sum())
     alone = int((classes.counts < 2).sum())
     if alone:
-        return Noted(value, f"{alone} of {c} classes have a single sample and no spread")
+        return Estimate(
+            value, f"{alone} of {c} classes have a single sample and no spread", caution=True
+        )
     return value

@@ -3,14 +3,14 @@
 from math import isfinite, log
 
 from ..errors import Undefined
-from ._published import Noted, Profile, published
+from ._published import Estimate, Profile, published
 
 
 @published(
     "Yadav 2026, arXiv:2602.00130 (sign of the published tables)",
     invariant={"shift", "rotation", "scale", "order"},
 )
-def total_compression(effective_dimension: Profile) -> Noted:
+def total_compression(effective_dimension: Profile) -> Estimate:
     r"""Log ratio of the effective dimensions of the first and the last layer measured.
 
     $C = \ln(d_\text{first} / d_\text{last})$: positive compresses, negative expands.
@@ -24,4 +24,4 @@ def total_compression(effective_dimension: Profile) -> Noted:
     if not (isfinite(wide) and isfinite(narrow)):
         raise Undefined(f"no effective dimension at {first if not isfinite(wide) else last}")
     note = f"{first} {wide:.4g} -> {last} {narrow:.4g}"
-    return Noted(log(wide / narrow), note, caution=False)
+    return Estimate(log(wide / narrow), note)
