@@ -3,7 +3,7 @@
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,7 @@ class Capture:
         penultimate, outputs: other addresses to take for these two.
         unpack: how an item of the loader becomes (inputs, labels), where it is not inputs,
             (inputs, labels) or a mapping; inputs may be a tensor, a tuple or a mapping.
+        samples_axis: of the inputs; 1 for models that take sequences with time first.
 
     Raises:
         UnknownName: a view that does not exist.
@@ -69,6 +70,7 @@ class Capture:
         penultimate: str | None = None,
         outputs: str | None = None,
         unpack: Unpack | None = None,
+        samples_axis: Literal[0, 1] = 0,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise LazyrichError(
@@ -82,6 +84,7 @@ class Capture:
         self._patterns = [layers] if isinstance(layers, str) else layers
         self._roles = {PENULTIMATE: penultimate, OUTPUTS: outputs}
         self._unpack = unpack
+        self._samples_axis = samples_axis
         self._modules = {name: m for name, m in self.model.named_modules() if name}
 
     def batches(
@@ -98,7 +101,7 @@ class Capture:
             NotExecuted: a layer asked for by its full name that did not run.
             ShapeError: a batch or an activation whose samples cannot be told.
         """
-        reader = Reader(self._modules, self.view, self._wanted)
+        reader = Reader(self._modules, self.view, self._samples_axis, self._wanted)
         offset = 0
         with untouched(self.model, seed):
             items = enumerate(data)
@@ -114,7 +117,7 @@ class Capture:
             entered = [reader.seen[a].module for a in chosen.values() if a.endswith(INPUT)]
             with reader.attached({w.module for w in watched}, set(entered)):
                 for number, item in items:
-                    offset += call.n
+                    offset += reader.n
                     call = self._call(item)
                     returned = self._run(reader, call, number)
                     yield self._batch(reader, call, returned, chosen, offset)
@@ -125,7 +128,7 @@ class Capture:
         Raises:
             As `batches`.
         """
-        reader = Reader(self._modules, self.view, self._wanted)
+        reader = Reader(self._modules, self.view, self._samples_axis, self._wanted)
         with untouched(self.model, seed):
             for item in data:
                 call = self._call(item)
@@ -238,7 +241,7 @@ class Capture:
                 rows = reader.seen[address].rows
             if rows is None:
                 raise ShapeError(f"layer {name!r} cannot be read: {reader.seen[address].problem}.")
-            layers[name] = _as_batch(rows, call, outputs, offset)
+            layers[name] = _as_batch(rows, call, outputs, reader.n, offset)
         return layers
 
     def _listing(
@@ -296,20 +299,20 @@ def _returned_rows(reader: Reader, returned: Any) -> Rows | None:
     tensor = next((found[k] for k in ("", ".logits", ".out") if k in found), None)
     tensor = next(iter(found.values()), None) if tensor is None else tensor
     try:
-        return None if tensor is None else reader.reduced(tensor)
+        return None if tensor is None else reader.returned(tensor)
     except ShapeError:
         return None
 
 
-def _as_batch(rows: Rows, call: Call, outputs: Rows | None, offset: int) -> Batch:
+def _as_batch(rows: Rows, call: Call, outputs: Rows | None, n: int, offset: int) -> Batch:
     labels = call.labels
-    if labels is not None and len(labels) != call.n:
-        raise ShapeError(f"{call.n} samples came with {len(labels)} labels.")
+    if labels is not None and len(labels) != n:
+        raise ShapeError(f"{n} samples came with {len(labels)} labels.")
     if labels is None or labels.ndim != 1 or labels.is_floating_point():
         classes = None  # targets of a regression, not classes
     else:
         classes = labels.long()[rows.samples]
-    return Batch(rows.x, classes, _beside(rows, outputs, call.n), rows.samples + offset)
+    return Batch(rows.x, classes, _beside(rows, outputs, n), rows.samples + offset)
 
 
 def _beside(rows: Rows, outputs: Rows | None, n: int) -> Tensor | None:

@@ -25,12 +25,11 @@ class Call:
     labels: Tensor | None = None
     mask: Bool[Tensor, "n t"] | None = None
 
-    @property
-    def n(self) -> int:
-        """Samples in the batch: the length of the first tensor that goes in."""
+    def samples(self, axis: int) -> int:
+        """How many there are: the length of the first tensor that goes in, along that axis."""
         for value in (*self.args, *self.kwargs.values()):
-            if isinstance(value, Tensor) and value.ndim > 0:
-                return len(value)
+            if isinstance(value, Tensor) and value.ndim > axis:
+                return value.shape[axis]
         raise ShapeError(
             "the batch holds no tensor to count samples by. Let the loader yield inputs or "
             "(inputs, labels), or say how to read its items with Capture(..., unpack=...)."

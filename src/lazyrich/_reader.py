@@ -31,22 +31,29 @@ class Reader:
     Args:
         modules: by name.
         view: how activations become rows.
+        samples_axis: of what goes into the model; 1 for models that take time first.
         wanted: which (address, module name) to keep rows of; the others are only noted.
     """
 
     def __init__(
-        self, modules: Mapping[str, nn.Module], view: str, wanted: Callable[[str, str], bool]
+        self,
+        modules: Mapping[str, nn.Module],
+        view: str,
+        samples_axis: int,
+        wanted: Callable[[str, str], bool],
     ) -> None:
-        self._modules, self._view, self.wanted = modules, view, wanted
+        self._modules, self._view, self._axis, self._wanted = modules, view, samples_axis, wanted
+        self.n = 0
         self.seen: dict[str, Seen] = {}
         self.calls: Counter[str] = Counter()
         self._units_first: dict[str, bool | None] = {}
         self._latest: tuple[tuple[int, ...], bool | None] = ((), None)
-        self._call = Call()
+        self._mask: Tensor | None = None
 
     def begin(self, call: Call) -> None:
         """Forget the last pass; the next one runs this call."""
-        self.seen, self.calls, self._call = {}, Counter(), call
+        self.seen, self.calls = {}, Counter()
+        self.n, self._mask = call.samples(self._axis), call.mask
 
     @contextmanager
     def attached(self, outputs: Iterable[str], inputs: Iterable[str]) -> Iterator[None]:
@@ -75,7 +82,6 @@ class Reader:
     def _after(self, name: str, module: nn.Module, _: Any, output: Any) -> None:
         address = self._address(name)
         for suffix, tensor in tensors_in(output):
-            tensor = samples_first(module, tensor)
             self._keep(address + suffix, name, module, tensor, units_first(module))
 
     def _address(self, name: str, end: str = "") -> str:
@@ -86,6 +92,7 @@ class Reader:
     def _keep(
         self, address: str, name: str, module: nn.Module, tensor: Tensor, first: bool | None
     ) -> None:
+        tensor = samples_first(tensor, module, self._axis, self.n)
         shape = tuple(tensor.shape)
         if first is None and shape == self._latest[0]:
             first = self._latest[1]  # an activation keeps the layout of what it was given
@@ -93,17 +100,21 @@ class Reader:
         first = self._units_first.setdefault(address, first)
         self._latest = (shape, first)
         rows, problem = None, ""
-        if self.wanted(address, name):
+        if self._wanted(address, name):
             try:
                 rows = self.reduced(tensor, first)
             except ShapeError as error:
                 problem = str(error)
         self.seen[address] = Seen(name, type(module).__name__, shape, rows, problem)
 
+    def returned(self, tensor: Tensor) -> Rows:
+        """Rows of what the model returned."""
+        return self.reduced(samples_first(tensor, None, self._axis, self.n))
+
     def reduced(self, tensor: Tensor, first: bool | None = None) -> Rows:
         """Rows that share no memory with the activation, which may yet change in place."""
         tensor = tensor.detach()
-        rows = as_rows(tensor, self._view, self._call.n, channels=first, mask=self._call.mask)
+        rows = as_rows(tensor, self._view, self.n, channels=first, mask=self._mask)
         shared = rows.x.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
         return rows._replace(x=rows.x.clone()) if shared else rows
 

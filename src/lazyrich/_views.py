@@ -48,12 +48,15 @@ def units_first(module: nn.Module) -> bool | None:
     return None
 
 
-def samples_first(module: nn.Module, activation: Tensor) -> Tensor:
-    """Recurrent and attention modules may put time before the samples; swap it back."""
-    sequential = isinstance(module, (nn.RNNBase, nn.MultiheadAttention))
-    if sequential and activation.ndim == 3 and not module.batch_first:
-        return activation.transpose(0, 1)
-    return activation
+def samples_first(tensor: Tensor, module: nn.Module | None, axis: int, n: int) -> Tensor:
+    """The activation with its n samples in front, where they stand behind time."""
+    if tensor.ndim < 3:
+        return tensor
+    if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
+        behind = not module.batch_first or tensor.shape[0] != n  # states: layers come first
+    else:
+        behind = axis == 1
+    return tensor.transpose(0, 1) if behind and tensor.shape[1] == n else tensor
 
 
 def as_rows(
