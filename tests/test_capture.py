@@ -227,7 +227,7 @@ class Structured(nn.Module):
 
     def forward(self, x: Tensor) -> dict:
         first, *_ = self.inner(x)
-        states, last = self.rnn(first)
+        states, _ = self.rnn(first)
         return {"loss": states.sum(), "logits": self.head(states[:, -1])}
 
 

@@ -158,7 +158,7 @@ class _Wanted:
                     sums[name].add(layers[name])
                 except NonFinite as error:
                     raise NonFinite(
-                        f"layer {name!r}, at or before batch {number}: {error}. "
+                        f"layer {name!r}, batch {number}: {error}. "
                         "Mend the model or data, or leave the layer out with layers=..."
                     ) from error
         return sums
@@ -171,7 +171,15 @@ class _Wanted:
                     f"interval={self._interval} needs {2 * self._interval} samples or more, and "
                     f"layer {name!r} has {layer.rows}. Ask for fewer blocks, or for none with 0."
                 )
-        return records(evaluate(sums, self.needed), self.measures, heading)
+        found = records(evaluate(sums, self.needed), self.measures, heading)
+        if not self.explicit:
+            return found
+        measured = found.unique("measure")
+        absent = [m for m in self.measures if m.name not in measured]
+        return found + Records(
+            failed("", m, "found no layer, or no two layers, to be measured at", heading)
+            for m in absent
+        )
 
     def _prepare(self, layers: dict[str, Batch]) -> dict[str, LayerSums]:
         """Which statistics each layer gets, checked against the memory there is."""

@@ -130,7 +130,7 @@ def _of_profile(table: Table, measure: Measure) -> dict[str, Cell]:
         names = names[: names.index(PENULTIMATE) + 1]
     elif len(names) > 1 and names[-1] == OUTPUTS:
         names.pop()
-    if not names:
+    if len(names) < 2:
         return {}
     cells = [found[name] for name in names]
 

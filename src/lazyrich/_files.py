@@ -1,5 +1,6 @@
 """Reading weights and arrays from files, never running code that is inside them."""
 
+import warnings
 import zipfile
 from pathlib import Path
 from pickle import UnpicklingError
@@ -88,7 +89,9 @@ def _state(path: Path) -> dict[str, Tensor]:
         content = _safetensors(path)
     else:
         try:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():  # about pickle protocols, before it refuses them
+                warnings.simplefilter("ignore")
+                content = torch.load(path, map_location="cpu", weights_only=True)
         except OSError as error:
             raise UnreadableFile(f"cannot read {path}: {error.strerror or error}.") from error
         except UnpicklingError as error:

@@ -138,8 +138,12 @@ class Records(Sequence[Record]):
         ]
         lines += [json.dumps(_jsonable(r), allow_nan=False) for r in self]
         with path.open("ab+") as file:
-            file.truncate(_end_of_last_line(file))
-            file.write("".join(line + "\n" for line in lines).encode())
+            torn = _last_line(file)
+            if _is_json(torn):  # whole but for its newline
+                lines.insert(0, "")
+            else:
+                file.truncate(file.seek(-len(torn), os.SEEK_END))
+            file.write("\n".join([*lines, ""]).encode())
 
     @classmethod
     def load(cls, *paths: str | Path) -> "Records":
@@ -233,17 +237,24 @@ def _record(row: dict[str, Any]) -> Record:
     return Record(**row)
 
 
-def _end_of_last_line(file: BinaryIO) -> int:
-    """Where the next record may begin: behind the last newline."""
+def _last_line(file: BinaryIO) -> bytes:
+    """What stands behind the last newline: nothing, or a line that was torn."""
     end = file.seek(0, os.SEEK_END)
-    while end > 0:
+    found = b""
+    while end > 0 and b"\n" not in found:
         start = max(0, end - 65536)
         file.seek(start)
-        newline = file.read(end - start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
+        found = file.read(end - start) + found
         end = start
-    return 0
+    return found.rpartition(b"\n")[2]
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _read(path: Path) -> Records:

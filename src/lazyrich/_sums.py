@@ -46,6 +46,8 @@ class LayerSums:
         Raises:
             NonFinite: it holds NaN or infinity.
         """
+        if not bool(torch.isfinite(batch.x.sum(dtype=torch.float64))):
+            raise NonFinite("its activations hold NaN or infinity")
         self.d = batch.x.shape[1]
         self.rows += len(batch)
         self._waiting.append(batch)
@@ -62,8 +64,6 @@ class LayerSums:
     def _absorb(self) -> None:
         batch = Batch.cat(self._waiting)
         self._waiting = []
-        if not bool(torch.isfinite(batch.x.sum(dtype=torch.float64))):
-            raise NonFinite("its activations hold NaN or infinity")
         if self._dtype is not None:
             batch = Batch(batch.x.to(self._dtype), batch.labels, batch.outputs, batch.samples)
         self.dtype = str(torch.promote_types(batch.x.dtype, torch.float32)).removeprefix("torch.")
