@@ -18,8 +18,6 @@ def total_compression(effective_dimension: Profile) -> Estimate:
     The prose and the tables of the source differ in sign; this is the tables'. The choice of the
     first layer decides the value, so the note names both layers with their dimensions.
     """
-    if len(effective_dimension) < 2:
-        raise Undefined("compression needs two layers or more")
     (first, wide), *_, (last, narrow) = effective_dimension.items()
     if not (isfinite(wide) and isfinite(narrow)):
         raise Undefined(f"no effective dimension at {first if not isfinite(wide) else last}")
