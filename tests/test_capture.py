@@ -1,6 +1,8 @@
 """What is read out of a model is what was there, and the model comes back as it was."""
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +19,13 @@ def whole(capture: Capture, data: list) -> dict[str, Batch]:
     """All batches of each layer as one."""
     parts = list(capture.batches(data))
     return {name: Batch.cat([p[name] for p in parts]) for name in parts[0]}
+
+
+def problems(capture: Capture, item: object) -> dict[str, str]:
+    """What cannot be read, with the reason."""
+    with capture.session() as session:
+        session.read(capture.inputs(item))
+        return session.problems
 
 
 def convnet(inplace: bool = False) -> nn.Sequential:
@@ -153,13 +162,64 @@ def test_the_model_and_all_generators_come_back_as_they_were() -> None:
     model.head.register_forward_hook(lambda *_: seen.append(1))
     before = state_of(model)
     data = [torch.randn(3, 4), torch.randn(2, 4)]
-    draws = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    draws = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     list(Capture(model).batches(data))
     assert_unchanged(model, before)
     assert torch.equal(torch.get_rng_state(), draws[0])
     assert (np.random.get_state()[1] == draws[1]).all()  # noqa: NPY002
-    assert random.getstate() == draws[2]
-    assert len(seen) == 2, "the user's own hook counts one call a batch"
+    assert len(seen) == 2 + 2, "the user's own hook counts every call, also of the probe"
+
+
+def test_the_generator_of_the_standard_library_comes_back_too() -> None:
+    """In a process of its own: the type checks of these tests draw from it themselves."""
+    code = """
+import random, torch, lazyrich
+class Drawing(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * random.random()
+before = random.getstate()
+lazyrich.measure(Drawing(2, 2), (torch.randn(3, 2) * random.random() for _ in range(3)))
+assert random.getstate() == before
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_two_models_see_the_same_batches_whatever_they_draw_themselves() -> None:
+    class Recording(nn.Module):
+        def __init__(self, draws: int) -> None:
+            super().__init__()
+            self.fc, self.draws, self.seen = nn.Linear(3, 2), draws, []
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen.append(x.clone())
+            torch.randn(self.draws), np.random.rand(self.draws)  # noqa: NPY002
+            return self.fc(x)
+
+    class Augmented(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 20
+
+        def __getitem__(self, i: int) -> Tensor:
+            return torch.full((3,), float(i)) + torch.randn(3) + np.random.rand()  # noqa: NPY002
+
+    loader = torch.utils.data.DataLoader(Augmented(), batch_size=6, shuffle=True)
+    models = Recording(0), Recording(7)
+    for model in models:
+        list(Capture(model).batches(loader))
+    for a, b in zip(*(m.seen[:1] + m.seen[-3:] for m in models), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_draws_in_evaluation_are_a_caution_at_the_layers_they_reach() -> None:
+    capture = Capture(Counting())
+    with capture.session() as session:
+        session.read(capture.inputs(torch.randn(5, 4)))
+    assert list(session.cautions) == ["penultimate", "head", "outputs"]
+    assert "dropout" in session.cautions["head"]
+    capture = Capture(nn.Sequential(nn.Linear(4, 4), nn.Dropout()))
+    with capture.session() as session:
+        session.read(capture.inputs(torch.randn(5, 4)))
+    assert session.cautions == {}
 
 
 def test_the_model_comes_back_after_an_error_half_way() -> None:
@@ -309,17 +369,14 @@ def test_a_module_that_never_runs_is_named() -> None:
             return self.used(x)
 
     x = [torch.randn(4, 3)]
-    capture = Capture(Idle())
-    assert "spare" not in whole(capture, x)
-    assert "never ran" in capture.problems["spare"]
+    assert "spare" not in whole(Capture(Idle()), x)
+    assert "never ran" in problems(Capture(Idle()), x[0])["spare"]
     with pytest.raises(NotExecuted, match="layer 'spare' never ran in the forward pass"):
         whole(Capture(Idle(), "spare"), x)
     with pytest.raises(NotExecuted, match="penultimate='spare:input'"):
         whole(Capture(Idle(), penultimate="spare:input"), x)
     attention = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
-    capture = Capture(attention)
-    whole(capture, [torch.randn(3, 5, 4)])
-    assert "self_attn.out_proj" in capture.problems
+    assert "self_attn.out_proj" in problems(Capture(attention), torch.randn(3, 5, 4))
 
 
 @pytest.mark.parametrize(
@@ -474,8 +531,7 @@ def test_an_activation_without_samples_in_front_is_a_problem_with_its_reason() -
         def forward(self, x: Tensor) -> Tensor:
             return self.head(x + self.table(torch.arange(3)))
 
-    capture = Capture(Positions())
-    assert "table" not in whole(capture, [torch.randn(5, 3, 4)])
-    assert "shape is [3, 4], and the batch has 5 samples" in capture.problems["table"]
+    found = problems(Capture(Positions()), torch.randn(5, 3, 4))
+    assert "shape is [3, 4], and the batch has 5 samples" in found["table"]
     with pytest.raises(ShapeError, match=r"layer 'table' cannot be read: its shape is \[3, 4\]"):
         whole(Capture(Positions(), "table"), [torch.randn(5, 3, 4)])

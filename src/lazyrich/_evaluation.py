@@ -6,8 +6,8 @@ from math import isfinite, nan, sqrt
 
 from scipy.special import stdtrit
 
-from ._capture import OUTPUTS, PENULTIMATE
 from ._records import Definition, Record, Records
+from ._selection import OUTPUTS, PENULTIMATE
 from ._sums import Kind, LayerSums, read
 from .errors import TooFewSamples
 from .measures import Curve, Estimate, Evaluated, Measure, Profile
@@ -47,14 +47,16 @@ def evaluate(layers: Mapping[str, LayerSums], measures: Sequence[Measure]) -> Ta
     return table
 
 
-def records(table: Table, shown: Sequence[Measure], heading: Heading) -> Records:
-    """The table as records, the measures in the order asked for."""
+def records(
+    table: Table, shown: Sequence[Measure], heading: Heading, cautions: Mapping[str, str]
+) -> Records:
+    """The table as records, the measures in the order asked for; cautions by layer."""
     rows = [
         row
         for layer, cells in table.items()
         for measure in shown
         if measure in cells
-        for row in _rows(layer, measure, cells[measure], heading)
+        for row in _rows(layer, measure, cells[measure], heading, cautions.get(layer, ""))
     ]
     return Records(rows, map(definition, shown))
 
@@ -147,13 +149,17 @@ def _of_profile(table: Table, measure: Measure) -> dict[str, Cell]:
     }
 
 
-def _rows(layer: str, measure: Measure, cell: Cell, heading: Heading) -> Iterator[Record]:
+def _rows(
+    layer: str, measure: Measure, cell: Cell, heading: Heading, caution: str
+) -> Iterator[Record]:
     found, defined = cell.whole
     points = found.items() if isinstance(found, dict) else [(None, found)]
     for index, point in points:
         estimate = point if isinstance(point, Estimate) else Estimate(point)
         if cell.replicates:
             estimate = _jackknifed(estimate, [_at(index, r) for r in cell.replicates])
+        if caution:
+            estimate = _cautioned(estimate, caution)
         status = "caution" if estimate.caution else "ok"
         yield Record(
             run=heading.run,

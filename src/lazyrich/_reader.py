@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from ._inputs import Call
+from ._inputs import Inputs
 from ._views import Rows, as_rows, samples_first, units_first
 from .errors import ShapeError
 
@@ -42,7 +42,8 @@ class Reader:
         samples_axis: int,
         wanted: Callable[[str, str], bool],
     ) -> None:
-        self._modules, self._view, self._axis, self._wanted = modules, view, samples_axis, wanted
+        self._modules, self._view, self._wanted = modules, view, wanted
+        self.samples_axis = samples_axis
         self.n = 0
         self.seen: dict[str, Seen] = {}
         self.calls: Counter[str] = Counter()
@@ -50,10 +51,10 @@ class Reader:
         self._latest: tuple[tuple[int, ...], bool | None] = ((), None)
         self._mask: Tensor | None = None
 
-    def begin(self, call: Call) -> None:
-        """Forget the last pass; the next one runs this call."""
+    def begin(self, inputs: Inputs) -> None:
+        """Forget the last pass; the next one runs these inputs."""
         self.seen, self.calls = {}, Counter()
-        self.n, self._mask = call.samples(self._axis), call.mask
+        self.n, self._mask = inputs.samples(self.samples_axis), inputs.mask
 
     @contextmanager
     def attached(self, outputs: Iterable[str], inputs: Iterable[str]) -> Iterator[None]:
@@ -92,7 +93,7 @@ class Reader:
     def _keep(
         self, address: str, name: str, module: nn.Module, tensor: Tensor, first: bool | None
     ) -> None:
-        tensor = samples_first(tensor, module, self._axis, self.n)
+        tensor = samples_first(tensor, module, self.samples_axis, self.n)
         shape = tuple(tensor.shape)
         if first is None and shape == self._latest[0]:
             first = self._latest[1]  # an activation keeps the layout of what it was given
@@ -107,9 +108,9 @@ class Reader:
                 problem = str(error)
         self.seen[address] = Seen(name, type(module).__name__, shape, rows, problem)
 
-    def returned(self, tensor: Tensor) -> Rows:
-        """Rows of what the model returned."""
-        return self.reduced(samples_first(tensor, None, self._axis, self.n))
+    def note(self, address: str, module: nn.Module, tensor: Tensor) -> None:
+        """What the model returned, under an address of its own."""
+        self._keep(address, "", module, tensor, None)
 
     def reduced(self, tensor: Tensor, first: bool | None = None) -> Rows:
         """Rows that share no memory with the activation, which may yet change in place."""

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from .errors import MemoryRefused, NonFinite
+from .errors import LazyrichError, MemoryRefused, NonFinite
 from .statistics import (
     Batch,
     ClassMoments,
     JointClassMoments,
     JointMoments,
     Statistic,
-    over_ranks,
 )
 
 Kind = type[Statistic]
@@ -50,16 +50,43 @@ class LayerSums:
             raise NonFinite("its activations hold NaN or infinity")
         self.d = batch.x.shape[1]
         self.rows += len(batch)
-        self._waiting.append(batch)
+        # the last batch always waits: samplers repeat samples there, which `withdraw` takes out
         if sum(map(len, self._waiting)) >= max(_ROWS, self.d):
+            self._absorb()
+        self._waiting.append(batch)
+
+    def withdraw(self, samples: Tensor) -> None:
+        """Take out samples that another process has, too.
+
+        Raises:
+            LazyrichError: they came earlier than the last batch.
+        """
+        kept = [b.rows(~torch.isin(numbers(b), samples.to(b.x.device))) for b in self._waiting]
+        lost = sum(map(len, self._waiting)) - sum(map(len, kept))
+        if lost < len(samples):
+            raise LazyrichError(
+                f"{len(samples)} samples came to several processes, {len(samples) - lost} of them "
+                "before the last batch. Give each process samples of its own."
+            )
+        self._waiting, self.rows = kept, self.rows - lost
+
+    def merge(self, other: "LayerSums") -> None:
+        """Take in all that another process has seen of this layer."""
+        self.finish()
+        self.rows += other.rows
+        for mine, theirs in zip(self._sums, other._sums, strict=True):
+            for kind, new in theirs.items():
+                mine[kind] = mine[kind] + new if kind in mine else new
+
+    def finish(self) -> None:
+        """Sum up what still waits."""
+        if any(map(len, self._waiting)):
             self._absorb()
 
     def blocks(self) -> list[dict[Kind, Any]]:
-        """The sums by kind, over all processes, of each block that holds anything."""
-        if self._waiting:
-            self._absorb()
-        everywhere = ({k: over_ranks(s.get(k)) for k in self.kinds} for s in self._sums)
-        return [block for block in everywhere if any(block.values())]
+        """The sums by kind of each block that holds anything."""
+        self.finish()
+        return [block for block in self._sums if block]
 
     def _absorb(self) -> None:
         batch = Batch.cat(self._waiting)
@@ -69,12 +96,19 @@ class LayerSums:
         self.dtype = str(torch.promote_types(batch.x.dtype, torch.float32)).removeprefix("torch.")
         for number, sums in enumerate(self._sums):
             part = batch
-            if len(self._sums) > 1 and batch.samples is not None:
-                part = batch.rows(batch.samples % len(self._sums) == number)
+            if len(self._sums) > 1:
+                part = batch.rows(numbers(batch) % len(self._sums) == number)
             if len(part):
                 for kind in self.kinds:
                     new = kind.of(part)
                     sums[kind] = sums[kind] + new if kind in sums else new
+
+
+def numbers(batch: Batch) -> Tensor:
+    """The number of each row's sample; rows are samples where nothing is said."""
+    if batch.samples is not None:
+        return batch.samples
+    return torch.arange(len(batch), device=batch.x.device)
 
 
 def covering(kinds: Iterable[Kind]) -> list[Kind]:

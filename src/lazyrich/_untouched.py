@@ -1,8 +1,9 @@
-"""The promise that a model comes back as it was."""
+"""The promise that a model and all generators of random numbers come back as they were."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,29 +11,87 @@ from torch import nn
 
 
 @contextmanager
-def untouched(model: nn.Module, seed: int) -> Iterator[None]:
-    """Evaluation mode and seeded draws inside; modes, buffers and generators as before outside.
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; modes and buffers as before outside.
 
     The mode of every module is put back by itself: a frozen BatchNorm inside a model in training
     stays frozen.
     """
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002, the user's own
-    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     try:
-        with torch.random.fork_rng([d.index or 0 for d in devices]):
-            torch.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed % 2**32)  # noqa: NPY002
-            model.eval()
-            yield
+        model.eval()
+        yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
         for module, mode in modes:
             module.training = mode
         with torch.no_grad():
             for buffer, before in buffers:
                 if not torch.equal(buffer, before):
                     buffer.copy_(before)
+
+
+class Draws:
+    """A stream of random numbers of its own, for torch, numpy and `random` alike.
+
+    While it is active, whoever draws from the global generators draws from it; before and after,
+    they are where their owner left them. The data and each model get a stream each, so that two
+    models see the same batches however much they draw themselves.
+    """
+
+    def __init__(self, seed: int, devices: Iterable[torch.device] = ()) -> None:
+        self._devices = [d for d in devices if d.type == "cuda"]
+        outside = self._states()
+        torch.default_generator.manual_seed(seed)
+        for device in self._devices:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002, what models and data sets draw from
+        random.seed(seed)
+        self._inside = self._states()
+        self._restore(outside)
+        self.used = False
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let the global generators be this stream until the context ends."""
+        outside = self._states()
+        self._restore(self._inside)
+        try:
+            yield
+        finally:
+            before, self._inside = self._inside, self._states()
+            self._restore(outside)
+            self.used = self.used or not _equal(before, self._inside)
+
+    def over(self, data: Iterable[Any]) -> Iterator[Any]:
+        """The items of the data, which draws from this stream while it makes them."""
+        end = object()
+        with self.active():
+            items = iter(data)
+        while True:
+            with self.active():
+                item = next(items, end)
+            if item is end:
+                return
+            yield item
+
+    def _states(self) -> tuple[Any, ...]:
+        on_devices = [torch.cuda.get_rng_state(d) for d in self._devices]
+        return torch.get_rng_state(), on_devices, np.random.get_state(), random.getstate()  # noqa: NPY002
+
+    def _restore(self, states: tuple[Any, ...]) -> None:
+        torch.set_rng_state(states[0])
+        for device, state in zip(self._devices, states[1], strict=True):
+            torch.cuda.set_rng_state(state, device)
+        np.random.set_state(states[2])  # noqa: NPY002
+        random.setstate(states[3])
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two states, tuples of tensors, arrays and numbers, are the same."""
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    return bool(np.array_equal(a, b))

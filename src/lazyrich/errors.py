@@ -44,6 +44,10 @@ class TooFewSamples(LazyrichError):
     """No data at all, or less than a statistic or an interval needs."""
 
 
+class EmptyData(TooFewSamples):
+    """Data that yields nothing."""
+
+
 class MemoryRefused(LazyrichError):
     """The estimate made before the pass exceeds the memory that may be used."""
 

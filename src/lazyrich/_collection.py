@@ -1,0 +1,107 @@
+"""Data through one or more models, and what all their layers add up to."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from ._capture import Capture, drawn
+from ._ranks import gathered, several
+from ._sums import LayerSums
+from ._wanted import Wanted
+from .errors import EmptyData, NonFinite
+from .statistics import Batch
+
+
+@dataclass
+class Collection:
+    """Of one model: sums by layer, and layers that could not be read or may mislead."""
+
+    sums: dict[str, LayerSums] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    cautions: dict[str, str] = field(default_factory=dict)
+
+    def add(self, layers: dict[str, Batch], wanted: Wanted, number: int) -> None:
+        """Take in one batch of all layers.
+
+        Raises:
+            NonFinite: with the layer and the number of the batch.
+        """
+        if number == 0:
+            self.sums = wanted.prepare(layers)
+        for name, layer in self.sums.items():
+            try:
+                layer.add(layers[name])
+            except NonFinite as error:
+                raise NonFinite(
+                    f"layer {name!r}, batch {number}: {error}. "
+                    "Mend the model or data, or leave the layer out with layers=..."
+                ) from error
+
+
+def collect(
+    captures: Mapping[str, Capture], wanted: Wanted, data: Iterable[Any], seed: int
+) -> dict[str, Collection]:
+    """One pass over the data, every batch through every model, summed up over all processes.
+
+    Raises:
+        LazyrichError: on every process, if one of them fails.
+    """
+    local = {name: Collection() for name in captures}
+    ids = gathered(lambda: _pass(captures, wanted, data, seed, local))
+    if several() and any(i is not None for i in ids):
+        _withdraw(local, ids)
+    everywhere = gathered(lambda: local)
+    return {name: _merged([part[name] for part in everywhere]) for name in captures}
+
+
+def _pass(
+    captures: Mapping[str, Capture],
+    wanted: Wanted,
+    data: Iterable[Any],
+    seed: int,
+    local: dict[str, Collection],
+) -> Tensor | None:
+    """Fill the collections; the ids of the samples seen, if the data brings them."""
+    seen: list[Tensor | None] = []
+    with ExitStack() as stack:
+        sessions = {n: stack.enter_context(c.session(seed)) for n, c in captures.items()}
+        try:
+            for number, item in enumerate(drawn(data, seed)):
+                for name, capture in captures.items():
+                    inputs = capture.inputs(item)
+                    local[name].add(sessions[name].read(inputs), wanted, number)
+                seen.append(inputs.ids)
+        except EmptyData:
+            if not several():
+                raise
+    for name, session in sessions.items():
+        local[name].problems, local[name].cautions = session.problems, session.cautions
+    known = [i.cpu() for i in seen if i is not None]
+    return torch.unique(torch.cat(known)) if known else None
+
+
+def _withdraw(local: dict[str, Collection], ids: list[Tensor | None]) -> None:
+    """Leave each sample to the first of the processes that saw it."""
+    rank = distributed.get_rank()
+    before = [i for i in ids[:rank] if i is not None]
+    mine = ids[rank]
+    if mine is None or not before:
+        return
+    repeated = mine[torch.isin(mine, torch.cat(before))]
+    for collection in local.values():
+        for layer in collection.sums.values():
+            layer.withdraw(repeated)
+
+
+def _merged(parts: list[Collection]) -> Collection:
+    """All processes' sums, in the order of ranks; one that saw no data adds nothing."""
+    whole, *others = [part for part in parts if part.sums] or parts
+    for other in others:
+        for name, layer in other.sums.items():
+            layer.finish()
+            whole.sums[name].merge(layer)
+    return whole

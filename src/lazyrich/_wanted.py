@@ -1,0 +1,147 @@
+"""The measures asked for, and the statistics that they need of each layer."""
+
+import logging
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import torch
+
+from ._evaluation import Heading, evaluate, failed, reads, records
+from ._records import Records
+from ._sums import LayerSums, check_memory, covering
+from .errors import LazyrichError, MissingInput, TooFewSamples, UnknownName
+from .measures import CATALOGUE, Measure, Profile
+from .statistics import Batch
+
+log = logging.getLogger("lazyrich")
+Chosen = Sequence[Measure | str] | Measure | str | None
+
+
+class Wanted:
+    """What is to be measured, and how.
+
+    Args:
+        measures: names, globs or measures; None for all that the data allows.
+        interval: jackknife blocks, 0 for none.
+        dtype: of products, None for the activations' own.
+        memory_limit: in GiB, None for half of what is free.
+        seed: of measures that draw.
+
+    Raises:
+        LazyrichError: an interval or dtype that makes no sense.
+        UnknownName: a measure that is not in the catalogue.
+    """
+
+    def __init__(
+        self,
+        measures: Chosen,
+        interval: int,
+        dtype: torch.dtype | None,
+        memory_limit: float | None,
+        seed: int,
+    ) -> None:
+        if interval < 0 or interval == 1:
+            raise LazyrichError(
+                f"interval={interval}: the number of jackknife blocks is 0 for no interval, "
+                "or 2 and more (10 is usual)."
+            )
+        if dtype not in (None, torch.float32, torch.float64):
+            raise LazyrichError(f"dtype={dtype}: products are float32, float64 or None (as given).")
+        self.explicit = measures is not None
+        self.measures = [_seeded(m, seed) for m in _look_up(measures)]
+        self._interval, self._dtype, self._limit = interval, dtype, memory_limit
+        helpers = [CATALOGUE[m.argument] for m in self.measures if m.needs is Profile]
+        names = {m.name for m in self.measures}
+        self.needed = [*self.measures, *(h for h in helpers if h.name not in names)]
+
+    def prepare(self, layers: dict[str, Batch]) -> dict[str, LayerSums]:
+        """Empty sums for each layer that a first batch shows, checked against the memory there is.
+
+        Raises:
+            MissingInput: a measure that was asked for by name and finds no layer it can measure.
+            MemoryRefused: the sums would not fit.
+        """
+        statistics = [m for m in self.needed if m.needs is not Profile]
+        kinds = {
+            name: {
+                m.needs
+                for m in statistics
+                if m.layer in (None, name)
+                and all(getattr(batch, field) is not None for field in m.needs.requires)
+            }
+            for name, batch in layers.items()
+        }
+        for m in statistics:
+            if not any(reads(m, name, list(found)) for name, found in kinds.items()):
+                self._missing(m, layers)
+        everything = covering({kind for found in kinds.values() for kind in found})
+        blocks = max(self._interval, 1)
+        check_memory(layers, everything, blocks, self._limit)
+        return {
+            name: LayerSums(found, blocks, self._dtype) for name, found in kinds.items() if found
+        }
+
+    def records(
+        self,
+        sums: dict[str, LayerSums],
+        heading: Heading,
+        problems: dict[str, str],
+        cautions: dict[str, str],
+    ) -> Records:
+        """Evaluate the measures on the sums; what could not be measured is a row with the reason.
+
+        Raises:
+            TooFewSamples: fewer than two samples, or than the interval needs.
+        """
+        for name, layer in sums.items():
+            if layer.rows < 2 * self._interval:
+                raise TooFewSamples(
+                    f"interval={self._interval} needs {2 * self._interval} samples or more, and "
+                    f"layer {name!r} has {layer.rows}. Ask for fewer blocks, or for none with 0."
+                )
+        found = records(evaluate(sums, self.needed), self.measures, heading, cautions)
+        failures = [
+            failed(layer, m, reason, heading)
+            for layer, reason in problems.items()
+            for m in self.measures
+            if m.layer is None and m.needs is not Profile
+        ]
+        measured = {r.measure for r in [*found, *failures]}
+        reason = "found no layer, or no two layers, to be measured at"
+        absent = [m for m in self.measures if self.explicit and m.name not in measured]
+        return found + Records([*failures, *(failed("", m, reason, heading) for m in absent)])
+
+    def _missing(self, m: Measure, layers: dict[str, Batch]) -> None:
+        """Raise for a measure that was asked for by name; leave out one that was not."""
+        batches = [b for name, b in layers.items() if m.layer in (None, name)]
+        if not batches:
+            reason = f"it is measured at {m.layer!r}, which layers=... leaves out"
+        else:
+            try:
+                m.needs.of(batches[0])
+                return
+            except MissingInput as error:
+                reason = str(error)
+        if self.explicit:
+            raise MissingInput(f"{m.name}: {reason}")
+        log.info("%s left out: %s", m.name, reason)
+
+
+def _seeded(m: Measure, seed: int) -> Measure:
+    """The measure with the call's seed, if it draws and was not given one of its own."""
+    return m.using(seed=seed) if "seed" in m.defaults() and "seed" not in m.options else m
+
+
+def _look_up(measures: Chosen) -> list[Measure]:
+    if measures is None:
+        return list(CATALOGUE.values())
+    chosen: list[Measure] = []
+    for m in [measures] if isinstance(measures, (str, Measure)) else measures:
+        if isinstance(m, Measure):
+            chosen.append(m)
+            continue
+        hits = [CATALOGUE[name] for name in CATALOGUE if fnmatchcase(name, m)]
+        if not hits:
+            raise UnknownName("measure", m, CATALOGUE)
+        chosen += [hit for hit in hits if hit not in chosen]
+    return chosen
