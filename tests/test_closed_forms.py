@@ -134,8 +134,8 @@ def test_d_lr_is_one_minus_explained_share_times_root_of_dimension_over_rank() -
     j = JointMoments.of(Batch(x, None, f))
     design = np.column_stack([f.numpy(), np.ones(500)])
     residual = x.numpy() - design @ np.linalg.lstsq(design, x.numpy(), rcond=None)[0]
-    explained = 1 - (residual**2).sum() / float(j.features.scatter.trace())
-    dimension = number(effective_dimension(j.features))
+    explained = 1 - (residual**2).sum() / float(j.pooled.scatter.trace())
+    dimension = number(effective_dimension(j.pooled))
     expected = 1 - explained * sqrt(dimension / 4)
     assert number(D_LR(j, kind="span")) == pytest.approx(expected, abs=1e-12)
 

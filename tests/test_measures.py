@@ -1,5 +1,6 @@
 """One contract for every measure in the catalogue. A new measure is tested by being there."""
 
+from dataclasses import replace
 from importlib import import_module
 from math import inf, isnan
 
@@ -11,6 +12,7 @@ from torch import Tensor
 import lazyrich as lz
 from lazyrich import CATALOGUE, Batch, LazyrichError, Measure, Moments, Profile, published
 from lazyrich.errors import LazyrichWarning, UnknownName
+from lazyrich.statistics import Weights
 
 every_measure = pytest.mark.parametrize("m", CATALOGUE.values(), ids=list(CATALOGUE))
 N, D, C = 120, 9, 3
@@ -22,7 +24,7 @@ def cloud(dtype: torch.dtype = torch.float64, offset: float = 0.0) -> Batch:
     x = torch.randn(N, D, dtype=torch.float64) / torch.arange(1, D + 1)
     x = x + torch.randn(C, D, dtype=torch.float64)[labels] + offset
     outputs = torch.randn(N, C, dtype=torch.float64) + x[:, :C] - offset + 0.3
-    return Batch(x.to(dtype), labels, outputs.to(dtype))
+    return Batch(x.to(dtype), labels, outputs.to(dtype), torch.arange(N))
 
 
 def layers(b: Batch) -> dict[str, Tensor]:
@@ -31,8 +33,20 @@ def layers(b: Batch) -> dict[str, Tensor]:
     return {"first": torch.randn(len(b), 4, generator=g, dtype=torch.float64), "last": b.x}
 
 
+def start(b: Batch) -> Batch:
+    """The same samples at the start of training: related to what they are now, but not the same."""
+    g = torch.Generator().manual_seed(2)
+    noise = torch.randn(N, D, generator=g, dtype=torch.float64)
+    origin = torch.randn(N, D, generator=g, dtype=torch.float64) / torch.arange(1, D + 1)
+    return Batch(origin[: len(b)] + noise[: len(b)] / 3, samples=torch.arange(len(b)))
+
+
 def value(m: Measure, b: Batch) -> float:
-    """Through the engine, as users get it."""
+    """Through the engine, as users get it, where it needs no more than arrays."""
+    if m.needs is Weights:
+        return m.function(Weights({"w": b.x}), *[Weights({"w": start(b).x})] * m.takes_initial)
+    if m.takes_initial:
+        return m.evaluate(m.needs.of(b), m.needs.of(start(b))).found.value
     data = layers(b) if m.needs is Profile else {"outputs": b.x}
     labels = None if b.labels is None else b.labels.numpy()
     records = lz.measure_arrays(data, m, labels=labels, outputs=b.outputs)
@@ -44,7 +58,8 @@ def expected(m: Measure, b: Batch) -> float:
     oracle = getattr(import_module(f"oracles.{m.module}"), m.name)
     arrays = [a.double().numpy() for a in layers(b).values()]
     x = arrays if m.needs is Profile else b.x.double().numpy()
-    found = oracle(x, b.labels.numpy(), b.outputs.double().numpy())
+    before = {"initial": start(b).x.numpy()} if m.takes_initial else {}
+    found = oracle(x, b.labels.numpy(), b.outputs.double().numpy(), **before)
     return found[1] if isinstance(found, dict) else found
 
 
@@ -58,14 +73,14 @@ def affine() -> Tensor:
 
 OUTPUT_MAP = torch.tensor([[2.0, 1, 0], [-1, 1, 1], [0.5, 0, -1]], dtype=torch.float64)
 MOVES = {
-    "shift": lambda b: Batch(b.x + 7, b.labels, b.outputs),
-    "scale": lambda b: Batch(b.x * 3.7, b.labels, b.outputs),
-    "rotation": lambda b: Batch(b.x @ rotation(), b.labels, b.outputs),
-    "affine": lambda b: Batch(b.x @ affine() + 1, b.labels, b.outputs),
+    "shift": lambda b: replace(b, x=b.x + 7),
+    "scale": lambda b: replace(b, x=b.x * 3.7),
+    "rotation": lambda b: replace(b, x=b.x @ rotation()),
+    "affine": lambda b: replace(b, x=b.x @ affine() + 1),
     "order": lambda b: b.rows(torch.randperm(len(b))),
-    "output_shift": lambda b: Batch(b.x, b.labels, b.outputs + torch.tensor([5.0, 0, 1])),
-    "output_scale": lambda b: Batch(b.x, b.labels, b.outputs * 2.5),
-    "output_map": lambda b: Batch(b.x, b.labels, b.outputs @ OUTPUT_MAP),
+    "output_shift": lambda b: replace(b, outputs=b.outputs + torch.tensor([5.0, 0, 1])),
+    "output_scale": lambda b: replace(b, outputs=b.outputs * 2.5),
+    "output_map": lambda b: replace(b, outputs=b.outputs @ OUTPUT_MAP),
 }
 
 
@@ -97,7 +112,7 @@ def test_keeps_the_invariances_it_claims_and_breaks_the_others(m: Measure, move:
 def test_stays_within_its_bounds_at_every_scale(m: Measure, scale: float) -> None:
     b = cloud()
     low, high = m.bounds
-    assert low <= value(m, Batch(b.x * scale, b.labels, b.outputs)) <= high
+    assert low <= value(m, replace(b, x=b.x * scale)) <= high
 
 
 @every_measure
@@ -109,6 +124,13 @@ def test_more_units_than_samples_is_no_trouble(m: Measure) -> None:
 @every_measure
 def test_is_undefined_with_a_reason_where_nothing_varies(m: Measure) -> None:
     still = torch.ones(20, D)
+    if m.needs is Weights:
+        pytest.skip("a size is defined for any weights")
+    if m.takes_initial:
+        same = m.needs.of(Batch(still))
+        found, defined = m.evaluate(same, same)
+        assert isnan(found.value) and not defined and len(found.note) > 10
+        return
     data = {"first": still, "last": still, "outputs": still}
     records = lz.measure_arrays(data, m, labels=np.zeros(20, int), outputs=torch.ones(20, 1))
     assert isnan(records[0].value)

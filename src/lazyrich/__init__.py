@@ -8,6 +8,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from ._capture import Capture as Capture, Layer as Layer, layers as layers
     from ._engine import measure as measure, measure_arrays as measure_arrays
+    from ._inputs import Inputs as Inputs
+    from ._recorder import Recorder as Recorder
     from ._records import Definition as Definition, Record as Record, Records as Records
     from ._report import report as report
     from ._schedules import every as every, log_spaced as log_spaced
@@ -31,6 +33,8 @@ _WHERE = {
     "measure": "_engine",
     "measure_arrays": "_engine",
     "report": "_report",
+    "Recorder": "_recorder",
+    "Inputs": "_inputs",
     "Capture": "_capture",
     "Layer": "_capture",
     "layers": "_capture",

@@ -14,7 +14,7 @@ from ._session import Session
 from ._untouched import Draws
 from ._views import View, checked_view
 from .errors import EmptyData, LazyrichError
-from .statistics import Batch
+from .statistics import Batch, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,10 @@ class Capture:
         ):
             session.read(self.inputs(next(items)))
             return list(self._listing(reader))
+
+    def weights(self) -> Weights:
+        """The parameters of the model, as they are now."""
+        return Weights.of(self.model)
 
     def _reader(self) -> Reader:
         selection = self._selection

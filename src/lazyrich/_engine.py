@@ -61,17 +61,18 @@ def measure(
         LazyrichError: the input cannot be measured; the message says what to do.
     """
     models = model if isinstance(model, Mapping) else {run: model}
-    captures = {name: _as_capture(m, layers, view) for name, m in models.items()}
+    captures = {name: as_capture(m, layers, view) for name, m in models.items()}
     wanted = Wanted(measures, interval, dtype, memory_limit, seed)
     bar = tqdm(data, desc="measuring", unit="batch", disable=None if progress else True)
     found = collect(captures, wanted, bar, seed)
-    return sum(
-        (
-            wanted.records(c.sums, Heading(name, captures[name].view, seed), c.problems, c.cautions)
-            for name, c in found.items()
-        ),
-        Records(),
-    )
+    records = Records()
+    for name, collection in found.items():
+        heading = Heading(name, captures[name].view, seed)
+        weights = captures[name].weights() if wanted.of_weights else None
+        records += wanted.records(
+            collection.sums, heading, collection.problems, collection.cautions, weights
+        )
+    return records
 
 
 def measure_arrays(
@@ -119,7 +120,8 @@ def measure_arrays(
     return wanted.records(found.sums, Heading(run, view or "", seed), {}, {})
 
 
-def _as_capture(model: Model, layers: str | Sequence[str] | None, view: View | None) -> Capture:
+def as_capture(model: Model, layers: str | Sequence[str] | None, view: View | None) -> Capture:
+    """A model with layers and view as a `Capture`, which one of its own already is."""
     if not isinstance(model, Capture):
         return Capture(model, layers, view=view or "mean")
     if layers is not None or view is not None:

@@ -11,7 +11,7 @@ from ._selection import OUTPUTS, PENULTIMATE
 from ._sums import Kind, LayerSums, read
 from .errors import TooFewSamples
 from .measures import Curve, Estimate, Evaluated, Measure, Profile
-from .statistics import Statistic, leave_one_out, total
+from .statistics import Points, Statistic, Weights, leave_one_out
 
 
 @dataclass
@@ -34,12 +34,33 @@ class Heading:
     seed: int
 
 
+@dataclass
+class Snapshot:
+    """A model at one moment: its parameters, and its features on the probe by layer."""
+
+    weights: Weights
+    points: dict[str, Points]
+
+
 Table = dict[str, dict[Measure, Cell]]
 
 
-def evaluate(layers: Mapping[str, LayerSums], measures: Sequence[Measure]) -> Table:
+def evaluate(
+    layers: Mapping[str, LayerSums],
+    measures: Sequence[Measure],
+    weights: Weights | None,
+    initial: Snapshot | None,
+) -> Table:
     """Every measure at every layer that brings what it needs; profiles last, over the layers."""
-    table = {layer: _of_statistics(layer, sums, measures) for layer, sums in layers.items()}
+    table: Table = {}
+    for layer, sums in layers.items():
+        start = None if initial is None else initial.points.get(layer)
+        table[layer] = _of_statistics(layer, sums, measures, start)
+    before = {} if initial is None else _by_module(initial.weights)
+    after = {} if weights is None else _by_module(weights)
+    for module, now in after.items():
+        cells = _of_weights(now, measures, before.get(module))
+        table.setdefault(module, {}).update(cells)
     for measure in measures:
         if measure.needs is Profile:
             for name, cell in _of_profile(table, measure).items():
@@ -90,18 +111,44 @@ def definition(measure: Measure) -> Definition:
     )
 
 
-def _of_statistics(layer: str, sums: LayerSums, measures: Sequence[Measure]) -> dict[Measure, Cell]:
+def _by_module(weights: Weights) -> dict[str, Weights]:
+    """Of each module with parameters of its own, and of the whole `model`."""
+    return weights.by_module() | {"model": weights}
+
+
+def _of_weights(
+    weights: Weights, measures: Sequence[Measure], initial: Weights | None
+) -> dict[Measure, Cell]:
+    count = sum(t.numel() for t in weights.tensors.values())
+    return {
+        m: Cell(m.evaluate(weights, initial), d=count, dtype="float64")
+        for m in measures
+        if m.needs is Weights and not (m.takes_initial and initial is None)
+    }
+
+
+def _of_statistics(
+    layer: str, sums: LayerSums, measures: Sequence[Measure], initial: Points | None
+) -> dict[Measure, Cell]:
     blocks = sums.blocks()
-    whole = {kind: total(b[kind] for b in blocks) for kind in sums.kinds}
+    whole = sums.whole(blocks)
     n = int(next(iter(whole.values())).n)
     if n < 2:
         raise TooFewSamples(f"layer {layer!r}: {n} sample, and two or more are needed.")
-    here = [m for m in measures if m.needs is not Profile and reads(m, layer, sums.kinds)]
-    cells = {m: Cell(m.evaluate(read(m.needs, whole)), [], n, sums.d, sums.dtype) for m in here}
+    here = [
+        m
+        for m in measures
+        if reads(m, layer, sums.kinds) and not (m.takes_initial and initial is None)
+    ]
+
+    def of(m: Measure, statistics: dict[Kind, Statistic]) -> Evaluated:
+        return m.evaluate(read(m.needs, statistics), initial)
+
+    cells = {m: Cell(of(m, whole), [], n, sums.d, sums.dtype) for m in here}
     resampled = [m for m in here if not m.own_interval]
     for rest in _each_left_out(blocks, sums.kinds if resampled else []):
         for m in resampled:
-            cells[m].replicates.append(m.evaluate(read(m.needs, rest)).found)
+            cells[m].replicates.append(of(m, rest).found)
     return cells
 
 

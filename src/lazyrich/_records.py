@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -132,11 +132,7 @@ class Records(Sequence[Record]):
         is cut off first.
         """
         path = Path(path)
-        lines = [
-            json.dumps({"definition": asdict(d) | {"bounds": list(map(str, d.bounds))}})
-            for d in self.definitions.values()
-        ]
-        lines += [json.dumps(_jsonable(r), allow_nan=False) for r in self]
+        lines = self.lines()
         with path.open("ab+") as file:
             torn = _last_line(file)
             if _is_json(torn):  # whole but for its newline
@@ -144,6 +140,15 @@ class Records(Sequence[Record]):
             else:
                 file.truncate(file.seek(-len(torn), os.SEEK_END))
             file.write("\n".join([*lines, ""]).encode())
+
+    def lines(self, known: Collection[str] = ()) -> list[str]:
+        """Definitions, but of the measures that are known, and rows, each as a line of JSON."""
+        definitions = [
+            json.dumps({"definition": asdict(d) | {"bounds": list(map(str, d.bounds))}})
+            for d in self.definitions.values()
+            if d.measure not in known
+        ]
+        return definitions + [json.dumps(_jsonable(r), allow_nan=False) for r in self]
 
     @classmethod
     def load(cls, *paths: str | Path) -> "Records":
@@ -272,7 +277,7 @@ def _read(path: Path) -> Records:
                 definition = content["definition"]
                 low, high = map(float, definition.pop("bounds"))
                 definitions.append(Definition(**definition, bounds=(low, high)))
-            else:
+            elif not content.keys() & {"started", "finished"}:  # a Recorder's marks around a step
                 rows.append(_record(content))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             if number == len(lines):  # no newline behind it: torn by a crash while being written

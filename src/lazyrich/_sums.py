@@ -14,6 +14,7 @@ from .statistics import (
     JointClassMoments,
     JointMoments,
     Statistic,
+    total,
 )
 
 Kind = type[Statistic]
@@ -87,6 +88,10 @@ class LayerSums:
         """The sums by kind of each block that holds anything."""
         self.finish()
         return [block for block in self._sums if block]
+
+    def whole(self, blocks: Sequence[dict[Kind, Any]]) -> dict[Kind, Any]:
+        """The sums of all blocks, by kind."""
+        return {kind: total(block[kind] for block in blocks) for kind in self.kinds}
 
     def _absorb(self) -> None:
         batch = Batch.cat(self._waiting)

@@ -6,12 +6,12 @@ from fnmatch import fnmatchcase
 
 import torch
 
-from ._evaluation import Heading, evaluate, failed, reads, records
+from ._evaluation import Heading, Snapshot, evaluate, failed, reads, records
 from ._records import Records
 from ._sums import LayerSums, check_memory, covering
 from .errors import LazyrichError, MissingInput, TooFewSamples, UnknownName
 from .measures import CATALOGUE, Measure, Profile
-from .statistics import Batch
+from .statistics import Batch, Weights
 
 log = logging.getLogger("lazyrich")
 Chosen = Sequence[Measure | str] | Measure | str | None
@@ -26,6 +26,7 @@ class Wanted:
         dtype: of products, None for the activations' own.
         memory_limit: in GiB, None for half of what is free.
         seed: of measures that draw.
+        from_start: whether the start of training will be known.
 
     Raises:
         LazyrichError: an interval or dtype that makes no sense.
@@ -39,6 +40,8 @@ class Wanted:
         dtype: torch.dtype | None,
         memory_limit: float | None,
         seed: int,
+        *,
+        from_start: bool = False,
     ) -> None:
         if interval < 0 or interval == 1:
             raise LazyrichError(
@@ -48,7 +51,10 @@ class Wanted:
         if dtype not in (None, torch.float32, torch.float64):
             raise LazyrichError(f"dtype={dtype}: products are float32, float64 or None (as given).")
         self.explicit = measures is not None
-        self.measures = [_seeded(m, seed) for m in _look_up(measures)]
+        self._told = self.explicit or from_start
+        chosen = [_seeded(m, seed) for m in _look_up(measures)]
+        self.measures = [m for m in chosen if from_start or self._without_start(m)]
+        self.of_weights = any(m.needs is Weights for m in self.measures)
         self._interval, self._dtype, self._limit = interval, dtype, memory_limit
         helpers = [CATALOGUE[m.argument] for m in self.measures if m.needs is Profile]
         names = {m.name for m in self.measures}
@@ -61,7 +67,7 @@ class Wanted:
             MissingInput: a measure that was asked for by name and finds no layer it can measure.
             MemoryRefused: the sums would not fit.
         """
-        statistics = [m for m in self.needed if m.needs is not Profile]
+        statistics = [m for m in self.needed if m.needs not in (Profile, Weights)]
         kinds = {
             name: {
                 m.needs
@@ -87,6 +93,8 @@ class Wanted:
         heading: Heading,
         problems: dict[str, str],
         cautions: dict[str, str],
+        weights: Weights | None = None,
+        initial: Snapshot | None = None,
     ) -> Records:
         """Evaluate the measures on the sums; what could not be measured is a row with the reason.
 
@@ -99,17 +107,30 @@ class Wanted:
                     f"interval={self._interval} needs {2 * self._interval} samples or more, and "
                     f"layer {name!r} has {layer.rows}. Ask for fewer blocks, or for none with 0."
                 )
-        found = records(evaluate(sums, self.needed), self.measures, heading, cautions)
+        table = evaluate(sums, self.needed, weights, initial)
+        found = records(table, self.measures, heading, cautions)
         failures = [
             failed(layer, m, reason, heading)
             for layer, reason in problems.items()
             for m in self.measures
-            if m.layer is None and m.needs is not Profile
+            if m.layer is None and m.needs not in (Profile, Weights)
         ]
         measured = {r.measure for r in [*found, *failures]}
         reason = "found no layer, or no two layers, to be measured at"
-        absent = [m for m in self.measures if self.explicit and m.name not in measured]
+        absent = [m for m in self.measures if self._told and m.name not in measured]
         return found + Records([*failures, *(failed("", m, reason, heading) for m in absent)])
+
+    def failures(self, heading: Heading, reason: str) -> Records:
+        """A row with the reason for every measure, where nothing could be measured at all."""
+        return Records(failed("", m, reason, heading) for m in self.measures)
+
+    def _without_start(self, m: Measure) -> bool:
+        """Whether a measure can do without the start of training; those of weights need no data."""
+        if m.takes_initial and self.explicit:
+            raise MissingInput(
+                f"{m.name} compares with the start of training: record the run with lz.Recorder."
+            )
+        return not m.takes_initial and (self.explicit or m.needs is not Weights)
 
     def _missing(self, m: Measure, layers: dict[str, Batch]) -> None:
         """Raise for a measure that was asked for by name; leave out one that was not."""

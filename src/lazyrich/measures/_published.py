@@ -9,7 +9,7 @@ from math import inf, nan
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 from ..errors import LazyrichWarning, Undefined, UnknownName
-from ..statistics import Statistic
+from ..statistics import Statistic, Weights
 
 Invariance = Literal[
     "shift", "rotation", "scale", "order", "affine", "output_shift", "output_scale", "output_map"
@@ -50,6 +50,9 @@ class Evaluated(NamedTuple):
     defined: bool = True
 
 
+Data = Statistic | Weights | Profile
+
+
 @dataclass(frozen=True, eq=False)
 class Measure:
     """A published measure: a pure function, with what is known about it.
@@ -69,7 +72,8 @@ class Measure:
         options: conventions fixed by `using`, by name.
         name: the function's name.
         argument: name of the argument that carries the data.
-        needs: the kind of statistic, or `Profile`.
+        needs: the kind of statistic, `Weights` or `Profile`.
+        takes_initial: whether it compares with the start of training.
     """
 
     function: Callable[..., Any] = field(repr=False)
@@ -84,16 +88,22 @@ class Measure:
     name: str = field(init=False)
     argument: str = field(init=False, repr=False)
     needs: type[Any] = field(init=False, repr=False)
+    takes_initial: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         argument, needs = next(iter(get_type_hints(self.function).items()))
-        derived = {"name": self.function.__name__, "argument": argument, "needs": needs}
+        derived = {
+            "name": self.function.__name__,
+            "argument": argument,
+            "needs": needs,
+            "takes_initial": "initial" in inspect.signature(self.function).parameters,
+        }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "__doc__", self.function.__doc__)
 
-    def __call__(self, data: Statistic | Profile, **options: Any) -> float | Curve:
-        found, defined = self.using(**options).evaluate(data)
+    def __call__(self, data: Data, initial: Data | None = None, **options: Any) -> float | Curve:
+        found, defined = self.using(**options).evaluate(data, initial)
         if isinstance(found, dict):
             return found
         if found.caution or not defined:
@@ -112,10 +122,16 @@ class Measure:
                 raise UnknownName(f"option of {self.name}", option, known)
         return replace(self, options={**self.options, **options})
 
-    def evaluate(self, data: Statistic | Profile) -> Evaluated:
-        """The value with what is known about it, or NaN with the reason why there is none."""
+    def evaluate(self, data: Data, initial: Data | None = None) -> Evaluated:
+        """The value with what is known about it, or NaN with the reason why there is none.
+
+        Args:
+            data: what the measure needs.
+            initial: the same at the start of training, for measures that compare with it.
+        """
+        start = {"initial": initial} if self.takes_initial else {}
         try:
-            found = self.function(data, **self.options)
+            found = self.function(data, **start, **self.options)
         except Undefined as reason:
             return Evaluated(Estimate(nan, str(reason)), defined=False)
         if isinstance(found, (Estimate, dict)):
@@ -176,8 +192,9 @@ def published(
 ) -> Callable[[Callable[..., Any]], Measure]:
     """Enter a function in the catalogue, with its source and the laws its tests will hold it to.
 
-    The first argument's annotation says what it needs: a statistic, or a `Profile` of the measure
-    that the argument is named after. Arguments with defaults are options.
+    The first argument's annotation says what it needs: a statistic, `Weights`, or a `Profile` of
+    the measure that the argument is named after. A second argument named `initial` is the same at
+    the start of training. Arguments with defaults are options.
 
     Raises:
         ValueError: another function of that name is in the catalogue already.

@@ -115,7 +115,7 @@ class _Projection(NamedTuple):
 
 
 def _projection(j: JointMoments, kind: Kind) -> _Projection:
-    varying(j.features)
+    varying(j.pooled)
     spread, mean = j.outputs.covariance, j.outputs.mean
     if float(spread.trace()) <= 1e-12 * float(mean.square().sum()):
         raise Undefined("the outputs are the same for every sample")
@@ -140,10 +140,10 @@ def _projection(j: JointMoments, kind: Kind) -> _Projection:
 def _reachable(j: JointMoments, p: _Projection) -> float:
     """The most variance that a projection with these singular values can explain (Ky Fan)."""
     whole, fraction = p.singular
-    values = j.features.eigenvalues
+    values = j.pooled.eigenvalues
     rest = float(values[whole]) if whole < len(values) else 0.0
     return float(values[:whole].sum()) + fraction * rest
 
 
 def _kernel_norm(j: JointMoments) -> float:
-    return float(torch.linalg.matrix_norm(j.features.covariance))
+    return float(torch.linalg.matrix_norm(j.pooled.covariance))

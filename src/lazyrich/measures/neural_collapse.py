@@ -31,7 +31,7 @@ def nc1(classes: ClassMoments) -> float | Estimate:
     if not bool(sizes[0] > 1e-14 * classes.means.norm()):
         raise Undefined("the class means coincide")
     basis = directions[kept]
-    within = ((basis @ (classes.within / classes.n)) * basis).sum(1)
+    within = ((basis @ (classes.within / classes.labelled)) * basis).sum(1)
     value = float((within / sizes[kept].square()).sum())
     alone = int((classes.counts < 2).sum())
     if alone:

@@ -1,20 +1,28 @@
 """Sufficient statistics: all that a measure may know about a stream of activations."""
 
-from ._base import Batch, Statistic, leave_one_out, over_ranks, total
-from .classes import ClassMoments
+from ._base import Batch, Statistic, leave_one_out, total
+from .classes import NO_LABEL, ClassCounts, ClassMoments
+from .clouds import Clouds
 from .joint import JointClassMoments, JointMoments
-from .moments import Moments
+from .moments import FourthMoments, Moments
+from .points import Points
 from .predictions import Predictions
+from .weights import Weights
 
 __all__ = [
+    "NO_LABEL",
     "Batch",
+    "ClassCounts",
     "ClassMoments",
+    "Clouds",
+    "FourthMoments",
     "JointClassMoments",
     "JointMoments",
     "Moments",
+    "Points",
     "Predictions",
     "Statistic",
+    "Weights",
     "leave_one_out",
-    "over_ranks",
     "total",
 ]

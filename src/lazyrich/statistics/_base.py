@@ -20,6 +20,7 @@ from torch import Tensor
 from ..errors import MissingInput, TooFewSamples
 
 S = TypeVar("S", bound="Statistic")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,13 @@ def total(parts: Iterable[S]) -> S:
     return reduce(add, parts)
 
 
+def sum_of(a: T | None, b: T | None) -> T | None:
+    """The sum of two parts, either of which may be missing."""
+    if a is None or b is None:
+        return b if a is None else a
+    return cast(T, cast(Any, a) + b)
+
+
 def leave_one_out(parts: Sequence[S]) -> Iterator[S]:
     """The sum of all parts but the first, but the second, ...: additions only, nothing subtracted.
 
@@ -140,16 +148,3 @@ def leave_one_out(parts: Sequence[S]) -> Iterator[S]:
         yield after if before is None else cast(S, before + after)
         before = part if before is None else cast(S, before + part)
     yield cast(S, before)
-
-
-def over_ranks(statistic: S | None) -> S | None:
-    """The sum over all processes of the default group; itself where there is one process.
-
-    Every rank must call it, with None if it saw no data.
-    """
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return statistic
-    gathered: list[S | None] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(gathered, statistic)
-    seen = [part for part in gathered if part is not None]
-    return total(seen) if seen else None

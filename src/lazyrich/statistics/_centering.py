@@ -4,11 +4,16 @@ Raw sums of squares lose all digits once the mean is a thousand times the spread
 therefore centered before they are multiplied, in their own precision, while means are float64.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+_SLAB = 1 << 17  # numbers that are copied to float64 at a time: they stay in the cache
+_BLOCK = 128  # columns of a block of a scatter on the CPU, of which only the upper half is computed
+_WIDE_BLOCK = 2048  # elsewhere small blocks would leave the device idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,24 +23,41 @@ class Centered:
     Attributes:
         counts: rows in each group.
         means: group means, float64.
-        rows: the rows less their group's mean as rounded to the rows' precision.
-        excess: what that rounding left in each group's mean, float64.
+        rows: the rows less their group's mean.
+        precision: relative spacing of the numbers that are multiplied.
     """
 
     counts: Float[Tensor, " g"]
     means: Float[Tensor, "g d"]
     rows: Float[Tensor, "n d"]
-    excess: Float[Tensor, "g d"]
+    precision: float
+
+    def scatter(self) -> Float[Tensor, "d d"]:
+        """Sum of the rows' products with themselves; half the blocks, the others by symmetry."""
+        d = self.rows.shape[1]
+        block = _BLOCK if self.rows.device.type == "cpu" else _WIDE_BLOCK
+        if d <= block:
+            return double(self.rows.T @ self.rows)
+        scatter = self.means.new_empty(d, d)
+        for i in range(0, d, block):
+            left = self.rows[:, i : i + block].T
+            for j in range(i, d, block):
+                product = left @ self.rows[:, j : j + block]
+                scatter[i : i + block, j : j + block] = product
+                scatter[j : j + block, i : i + block] = product.T
+        return scatter
 
     def product(self, other: "Centered") -> Float[Tensor, "d e"]:
-        """Scatter between two sets of columns of the same rows, in the finer precision."""
-        if self.rows.dtype == other.rows.dtype:
-            scatter = double(self.rows.T @ other.rows)
-        else:
-            scatter = double(self.rows).T @ double(other.rows)
-        if torch.float64 in (self.rows.dtype, other.rows.dtype):
-            return scatter  # one side left no excess behind
-        return scatter - (self.excess * self.counts[:, None]).T @ other.excess
+        """Scatter between two sets of columns of the same rows, in float64."""
+        turned = self.means.new_zeros(other.rows.shape[1], self.rows.shape[1])
+        for at in slabs(self.rows):
+            turned.addmm_(double(other.rows[at]).T, double(self.rows[at]))
+        return turned.T.contiguous()
+
+    def squares(self, group: Int[Tensor, " n"]) -> Float[Tensor, " g"]:
+        """Sum of the squared lengths of the rows of each group."""
+        lengths = double(torch.linalg.vecdot(self.rows, self.rows))
+        return torch.zeros_like(self.counts).index_add_(0, group.to(lengths.device), lengths)
 
 
 def center(
@@ -43,18 +65,40 @@ def center(
 ) -> Centered:
     """Center rows about their group's mean (one group when none are given)."""
     x = working(x)
-    exact = double(x)
+    counts, means = _means(x, group, groups)
+    coarse = means.to(device=x.device, dtype=x.dtype)
+    fine = (means - double(coarse)).to(device=x.device, dtype=x.dtype)
+    rows = torch.empty_like(x, memory_format=torch.contiguous_format)
+    exact = x.dtype == torch.float64
+    for at in slabs(x):
+        where = slice(None) if group is None else group[at]
+        torch.sub(x[at], coarse[where], out=rows[at])
+        if not exact:  # float32 rounds a large mean by more than a small spread
+            rows[at] -= fine[where]
+    return Centered(counts, means, rows, torch.finfo(x.dtype).eps)
+
+
+def _means(
+    x: Float[Tensor, "n d"], group: Int[Tensor, " n"] | None, groups: int
+) -> tuple[Float[Tensor, " g"], Float[Tensor, "g d"]]:
+    counts = double(x[:0, 0]).new_full((groups,), len(x))
+    sums = counts.new_zeros(groups, x.shape[1])
     if group is None:
-        counts = exact.new_full((1,), len(x))
-        sums = exact.sum(0, keepdim=True)
+        for at in slabs(x):
+            sums += double(x[at]).sum(0)
     else:
-        group = group.to(exact.device)
-        counts = torch.bincount(group, minlength=groups).to(exact.dtype)
-        sums = exact.new_zeros(groups, x.shape[1]).index_add_(0, group, exact)
-    means = sums / counts.clamp(min=1)[:, None]
-    rounded = means.to(device=x.device, dtype=x.dtype)
-    rows = x - (rounded if group is None else rounded[group.to(x.device)])
-    return Centered(counts, means, rows, means - double(rounded))
+        member = group.to(sums.device)
+        counts = torch.bincount(member, minlength=groups).to(counts)
+        for at in slabs(x):
+            sums.index_add_(0, member[at], double(x[at]))
+    return counts, sums / counts.clamp(min=1)[:, None]
+
+
+def slabs(x: Float[Tensor, "n d"]) -> Iterator[slice]:
+    """Some rows at a time, so that copies in float64 stay small; all at once off the CPU."""
+    rows = max(_SLAB // max(x.shape[1], 1), 1) if x.device.type == "cpu" else max(len(x), 1)
+    for start in range(0, len(x), rows):
+        yield slice(start, start + rows)
 
 
 def working(x: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""What several measures need and is a subject of its own."""
