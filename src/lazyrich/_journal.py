@@ -31,7 +31,11 @@ class Journal:
             self._file = self._path.open("ab", buffering=0)
         except OSError as error:
             raise UnreadableFile(f"cannot write to {path}: {error.strerror}.") from error
-        self._resume()
+        try:
+            self._resume()
+        except BaseException:
+            self.close()
+            raise
 
     def append(self, records: Records, step: int) -> None:
         """Add the rows of a step between its marks, and wait until they are on the disk."""

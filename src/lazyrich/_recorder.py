@@ -165,16 +165,11 @@ class Recorder:
         return set(self._journal.finished)
 
     def _log(self, records: Records, step: int) -> None:
-        numbers = {
-            f"{r.measure}/{r.layer}": r.value
-            for r in records
-            if r.index is None and r.status in ("ok", "caution")
-        }
         if hasattr(self._writer, "add_scalar"):
-            for tag, value in numbers.items():
+            for tag, value in records.numbers().items():
                 self._writer.add_scalar(tag, value, step)
         elif self._writer is not None:
-            self._writer.log(numbers, step=step)
+            self._writer.log(records.numbers(), step=step)
 
 
 def _points(found: Collection) -> dict[str, Points]:

@@ -119,6 +119,11 @@ class Records(Sequence[Record]):
         """The numbers alone, in order."""
         return [r.value for r in self]
 
+    def numbers(self) -> dict[str, float]:
+        """Single values by `measure/layer`, as loggers take them; what is undefined is left out."""
+        shown = (r for r in self if r.index is None and math.isfinite(r.value))
+        return {f"{r.measure}/{r.layer}": r.value for r in shown}
+
     def unique(self, column: str) -> list[Any]:
         """The different values of a column, in order of appearance."""
         if column not in COLUMNS:
