@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ._capture import Capture as Capture, Layer as Layer, layers as layers

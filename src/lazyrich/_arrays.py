@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ._sums import within_span
 from ._views import as_rows, checked_view
 from .errors import NonFinite, ShapeError, TooFewSamples
 from .statistics import Batch
@@ -57,8 +58,7 @@ class Arrays:
         """
         for name, x in self._x.items():
             if x.shape[0] < x.shape[1] and bool(torch.isfinite(x).all()):
-                wide = x.to(torch.promote_types(x.dtype, torch.float32))
-                self._x[name] = torch.linalg.qr((wide - wide.mean(0)).T, mode="r")[1].T
+                self._x[name] = within_span(x)
 
     def batches(self) -> Iterator[dict[str, Batch]]:
         """All arrays, some rows at a time."""

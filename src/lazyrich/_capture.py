@@ -2,7 +2,9 @@
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
@@ -11,9 +13,9 @@ from ._inputs import Inputs, Unpack, as_inputs
 from ._reader import INPUT, Reader
 from ._selection import SILENT, Selection
 from ._session import Session
-from ._untouched import Draws
+from ._source import Source
 from ._views import View, checked_view
-from .errors import EmptyData, LazyrichError
+from .errors import LazyrichError
 from .statistics import Batch, Weights
 
 
@@ -57,6 +59,8 @@ class Capture:
         samples_axis: of the inputs; 1 for models that take sequences with time first.
         skip_tokens: ids of tokens that do not count, such as [CLS] and [SEP], beside those that
             an attention mask leaves out.
+        cache: a folder to keep activations in, and to find them again if model, data, seed and view
+            are the same; none are kept unless it is given. Whole layers are held in memory.
 
     Raises:
         UnknownName: a view that does not exist.
@@ -74,6 +78,7 @@ class Capture:
         unpack: Unpack | None = None,
         samples_axis: Literal[0, 1] = 0,
         skip_tokens: Collection[int] = (),
+        cache: str | Path | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise LazyrichError(
@@ -88,6 +93,19 @@ class Capture:
         patterns = [layers] if isinstance(layers, str) else layers
         self._selection = Selection(named, patterns, penultimate, outputs)
         self._unpack, self._samples_axis, self._skip_tokens = unpack, samples_axis, skip_tokens
+        self.cache = cache
+
+    def only(self, names: Sequence[str]) -> "Capture":
+        """The same for some of the names that a first pass has shown."""
+        fewer = copy(self)
+        fewer._selection = replace(self._selection, patterns=list(names))
+        return fewer
+
+    def conventions(self) -> list[Any]:
+        """All that decides what the activations of a layer are, beside model, data and seed."""
+        chosen = self._selection
+        roles = [chosen.penultimate, chosen.outputs]
+        return [self.view, self._samples_axis, sorted(self._skip_tokens), *roles]
 
     def inputs(self, item: Any) -> Inputs:
         """What an item of the loader says to the model."""
@@ -111,7 +129,7 @@ class Capture:
             ShapeError: a batch or an activation whose samples cannot be told.
         """
         with self.session(seed) as session:
-            for item in drawn(data, seed):
+            for item in Source(data, seed).items():
                 yield session.read(self.inputs(item))
 
     def layers(self, data: Iterable[Any], *, seed: int = 0) -> list[Layer]:
@@ -123,7 +141,7 @@ class Capture:
         reader = self._reader()
         with (
             Session(self.model, self._selection, reader, seed) as session,
-            closing(drawn(data, seed)) as items,
+            closing(Source(data, seed).items()) as items,
         ):
             session.read(self.inputs(next(items)))
             return list(self._listing(reader))
@@ -161,24 +179,6 @@ def layers(model: nn.Module | Capture, data: Iterable[Any]) -> list[Layer]:
         EmptyData: the data yields nothing.
     """
     return (model if isinstance(model, Capture) else Capture(model, "**")).layers(data)
-
-
-def drawn(data: Iterable[Any], seed: int) -> Generator[Any, None, None]:
-    """The items of the data, which draws from a seeded stream of its own while it makes them.
-
-    Raises:
-        EmptyData: there are none.
-        LazyrichError: it is nothing to iterate over.
-    """
-    if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
-        raise LazyrichError(
-            f"needs data to iterate over, got {type(data).__name__}: a loader or a list of batches."
-        )
-    item = None
-    for item in Draws(seed).over(data):
-        yield item
-    if item is None:
-        raise EmptyData("the data yields nothing: the loader is empty or used up.")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from ._capture import Capture, drawn
+from ._cache import Cache
+from ._capture import Capture
 from ._ranks import gathered, several
+from ._source import Source
 from ._sums import LayerSums
 from ._wanted import Wanted
 from .errors import EmptyData, NonFinite
@@ -43,15 +45,24 @@ class Collection:
 
 
 def collect(
-    captures: Mapping[str, Capture], wanted: Wanted, data: Iterable[Any], seed: int
+    captures: Mapping[str, Capture],
+    wanted: Wanted,
+    data: Iterable[Any],
+    seed: int,
+    *,
+    progress: bool = False,
 ) -> dict[str, Collection]:
     """One pass over the data, every batch through every model, summed up over all processes.
+
+    Args:
+        progress: a bar on stderr, where that is a terminal.
 
     Raises:
         LazyrichError: on every process, if one of them fails.
     """
     local = {name: Collection() for name in captures}
-    ids = gathered(lambda: _pass(captures, wanted, data, seed, local))
+    source = Source(data, seed, progress)
+    ids = gathered(lambda: _pass(captures, wanted, source, local))
     if several() and any(i is not None for i in ids):
         _withdraw(local, ids)
     everywhere = gathered(lambda: local)
@@ -61,27 +72,54 @@ def collect(
 def _pass(
     captures: Mapping[str, Capture],
     wanted: Wanted,
-    data: Iterable[Any],
-    seed: int,
+    data: Source,
     local: dict[str, Collection],
 ) -> Tensor | None:
     """Fill the collections; the ids of the samples seen, if the data brings them."""
-    seen: list[Tensor | None] = []
+    try:
+        if any(capture.cache for capture in captures.values()):
+            _read_kept(captures, wanted, data, local)
+            return None
+        return _read(captures, wanted, data, local)
+    except EmptyData:
+        if several():  # another process may have some
+            return None
+        raise
+
+
+def _read(
+    captures: Mapping[str, Capture],
+    wanted: Wanted,
+    data: Source,
+    local: dict[str, Collection],
+) -> Tensor | None:
+    """Every batch through every model, one after the other: they see the same."""
+    seen: list[Tensor] = []
     with ExitStack() as stack:
-        sessions = {n: stack.enter_context(c.session(seed)) for n, c in captures.items()}
-        try:
-            for number, item in enumerate(drawn(data, seed)):
-                for name, capture in captures.items():
-                    inputs = capture.inputs(item)
-                    local[name].add(sessions[name].read(inputs), wanted, number)
-                seen.append(inputs.ids)
-        except EmptyData:
-            if not several():
-                raise
+        sessions = {n: stack.enter_context(c.session(data.seed)) for n, c in captures.items()}
+        for number, item in enumerate(data.items()):
+            for name, capture in captures.items():
+                inputs = capture.inputs(item)
+                local[name].add(sessions[name].read(inputs), wanted, number)
+            if inputs.ids is not None:
+                seen.append(inputs.ids.cpu())
     for name, session in sessions.items():
         local[name].problems, local[name].cautions = session.problems, session.cautions
-    known = [i.cpu() for i in seen if i is not None]
-    return torch.unique(torch.cat(known)) if known else None
+    return torch.unique(torch.cat(seen)) if seen else None
+
+
+def _read_kept(
+    captures: Mapping[str, Capture],
+    wanted: Wanted,
+    data: Source,
+    local: dict[str, Collection],
+) -> None:
+    """Model by model, from the disk where the activations are there."""
+    for name, capture in captures.items():
+        cache = Cache(capture, data)
+        for number, layers in enumerate(cache.batches()):
+            local[name].add(layers, wanted, number)
+        local[name].problems, local[name].cautions = cache.problems, cache.cautions
 
 
 def _withdraw(local: dict[str, Collection], ids: list[Tensor | None]) -> None:

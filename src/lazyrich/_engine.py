@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from ._arrays import Arrays
 from ._capture import Capture
@@ -63,8 +62,7 @@ def measure(
     models = model if isinstance(model, Mapping) else {run: model}
     captures = {name: as_capture(m, layers, view) for name, m in models.items()}
     wanted = Wanted(measures, interval, dtype, memory_limit, seed)
-    bar = tqdm(data, desc="measuring", unit="batch", disable=None if progress else True)
-    found = collect(captures, wanted, bar, seed)
+    found = collect(captures, wanted, data, seed, progress=progress)
     records = Records()
     for name, collection in found.items():
         heading = Heading(name, captures[name].view, seed)
@@ -110,7 +108,7 @@ def measure_arrays(
     wanted = Wanted(measures, interval, dtype, memory_limit, seed)
     arrays = Arrays(activations, labels, outputs, view, device)
     widths = arrays.widths
-    if all({"shift", "rotation"} <= m.invariant for m in wanted.needed):
+    if wanted.rotates:
         arrays.rotate_into_span()
     found = Collection()
     for number, batches in enumerate(arrays.batches()):

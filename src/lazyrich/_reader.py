@@ -3,13 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from ._inputs import Inputs
-from ._views import Rows, as_rows, samples_first, units_first
+from ._views import Rows, as_rows, padded, samples_first, units_first
 from .errors import ShapeError
 
 INPUT = ":input"
@@ -76,14 +78,14 @@ class Reader:
     def _before(
         self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> None:
-        taken = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
+        taken = next((v for v in (*args, *kwargs.values()) if isinstance(v, (Tensor, PackedSequence))), None)
         if taken is not None:
             self._keep(self._address(name, INPUT), name, module, taken, None)
 
     def _after(self, name: str, module: nn.Module, _: Any, output: Any) -> None:
         address = self._address(name)
-        for suffix, tensor in tensors_in(output):
-            self._keep(address + suffix, name, module, tensor, units_first(module))
+        for part, tensor in tensors_in(output):
+            self._keep(address + part, name, module, tensor, units_first(module), part)
 
     def _address(self, name: str, end: str = "") -> str:
         self.calls[name + end] += 1
@@ -91,9 +93,17 @@ class Reader:
         return f"{name}#{count}{end}" if count > 1 else name + end
 
     def _keep(
-        self, address: str, name: str, module: nn.Module, tensor: Tensor, first: bool | None
+        self,
+        address: str,
+        name: str,
+        module: nn.Module,
+        found: Tensor | PackedSequence,
+        first: bool | None,
+        part: str = "",
     ) -> None:
-        tensor = samples_first(tensor, module, self.samples_axis, self.n)
+        tensor, present = padded(found)
+        if present is None:
+            tensor = samples_first(tensor, module, part, self.samples_axis, self.n)
         shape = tuple(tensor.shape)
         if first is None and shape == self._latest[0]:
             first = self._latest[1]  # an activation keeps the layout of what it was given
@@ -103,30 +113,38 @@ class Reader:
         rows, problem = None, ""
         if self._wanted(address, name):
             try:
-                rows = self.reduced(tensor, first)
+                rows = self._rows(tensor, first, present)
             except ShapeError as error:
                 problem = str(error)
         self.seen[address] = Seen(name, type(module).__name__, shape, rows, problem)
 
-    def note(self, address: str, module: nn.Module, tensor: Tensor) -> None:
+    def note(self, address: str, module: nn.Module, found: Tensor | PackedSequence) -> None:
         """What the model returned, under an address of its own."""
-        self._keep(address, "", module, tensor, None)
+        self._keep(address, "", module, found, None)
 
-    def reduced(self, tensor: Tensor, first: bool | None = None) -> Rows:
+    def _rows(self, tensor: Tensor, first: bool | None, present: Tensor | None) -> Rows:
         """Rows that share no memory with the activation, which may yet change in place."""
+        mask = self._mask
+        if present is not None:
+            narrow = None if mask is None else mask[:, : present.shape[1]]
+            same = narrow is not None and narrow.shape == present.shape
+            mask = present & narrow if narrow is not None and same else present
         tensor = tensor.detach()
-        rows = as_rows(tensor, self._view, self.n, channels=first, mask=self._mask)
+        rows = as_rows(tensor, self._view, self.n, channels=first, mask=mask)
         shared = rows.x.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
         return rows._replace(x=rows.x.clone()) if shared else rows
 
 
-def tensors_in(output: Any, suffix: str = "") -> Iterator[tuple[str, Tensor]]:
+def tensors_in(output: Any, part: str = "") -> Iterator[tuple[str, Tensor | PackedSequence]]:
     """Every tensor in what a module returns, with its address: `[0]`, `.key`, `[1][0]`."""
-    if isinstance(output, Tensor):
-        yield suffix, output
+    if isinstance(output, (Tensor, PackedSequence)):
+        yield part, output
     elif isinstance(output, Mapping):
         for key, value in output.items():
-            yield from tensors_in(value, f"{suffix}.{key}")
+            yield from tensors_in(value, f"{part}.{key}")
     elif isinstance(output, (tuple, list)):
         for index, value in enumerate(output):
-            yield from tensors_in(value, f"{suffix}[{index}]")
+            yield from tensors_in(value, f"{part}[{index}]")
+    elif is_dataclass(output):
+        for field in fields(output):
+            yield from tensors_in(getattr(output, field.name), f"{part}.{field.name}")

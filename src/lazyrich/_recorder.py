@@ -47,7 +47,7 @@ class Recorder:
             read only once is kept in memory.
         path: the file, made with its folder or continued.
         measures: names, globs or measures of the catalogue; None for all that the probe allows.
-        when: the steps to record, as a function of the step; about eight for every factor of ten
+        when: the steps to record, as a function of the step; about six for every factor of ten
             unless told otherwise.
         layers, view: as `measure` takes them.
         interval: jackknife blocks of probe samples, 0 for none.
@@ -78,7 +78,7 @@ class Recorder:
         self.run = self.path.stem if run is None else run
         self._capture: Capture = as_capture(model, layers, view)
         self._wanted = Wanted(measures, interval, None, None, seed, from_start=True)
-        self._when = when or log_spaced(10**9, 73)
+        self._when = when or log_spaced(10**9, 55)
         self._probe = list(probe) if isinstance(probe, Iterator) else probe
         self._seed, self._writer = seed, writer
         self._journal: Journal | None = None

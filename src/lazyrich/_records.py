@@ -230,7 +230,7 @@ def _cell(record: Record, column: str) -> str:
 
 def _jsonable(record: Record) -> dict[str, Any]:
     """NaN and infinity are no JSON: NaN becomes null, infinity a string that float() reads."""
-    row = asdict(record)
+    row: dict[str, Any] = {name: getattr(record, name) for name in COLUMNS}
     for name in _NUMBERS:
         value = row[name]
         if value is not None and not math.isfinite(value):

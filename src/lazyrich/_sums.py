@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from .errors import LazyrichError, MemoryRefused, NonFinite
@@ -31,13 +33,17 @@ class LayerSums:
         kinds: statistics that will be read.
         blocks: how many blocks to keep apart for a jackknife; 1 for none.
         dtype: of products; None for the activations' own.
+        rotate: whether the rows may be shifted and rotated together: no measure will notice, and
+            no other process has rows of the same layer.
     """
 
-    def __init__(self, kinds: Iterable[Kind], blocks: int, dtype: torch.dtype | None) -> None:
+    def __init__(
+        self, kinds: Iterable[Kind], blocks: int, dtype: torch.dtype | None, *, rotate: bool
+    ) -> None:
         self.kinds = covering(kinds)
         self.d = self.rows = 0
         self.dtype = ""
-        self._dtype = dtype
+        self._dtype, self._rotate = dtype, rotate
         self._waiting: list[Batch] = []
         self._sums: list[dict[Kind, Any]] = [{} for _ in range(blocks)]
 
@@ -80,9 +86,13 @@ class LayerSums:
                 mine[kind] = mine[kind] + new if kind in mine else new
 
     def finish(self) -> None:
-        """Sum up what still waits."""
-        if any(map(len, self._waiting)):
-            self._absorb()
+        """Sum up what still waits; if that is all there is, in no more coordinates than rows."""
+        if not any(map(len, self._waiting)):
+            return
+        if self._rotate and self.rows < self.d and not any(self._sums):
+            whole = Batch.cat(self._waiting)
+            self._waiting = [replace(whole, x=within_span(whole.x))]
+        self._absorb()
 
     def blocks(self) -> list[dict[Kind, Any]]:
         """The sums by kind of each block that holds anything."""
@@ -107,6 +117,13 @@ class LayerSums:
                 for kind in self.kinds:
                     new = kind.of(part)
                     sums[kind] = sums[kind] + new if kind in sums else new
+
+
+def within_span(x: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
+    """The same cloud, shifted and rotated, in min(n, d) coordinates: for n < d rows of d units."""
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    triangle: Tensor = torch.linalg.qr((x - x.mean(0)).T, mode="r")[1]
+    return triangle.T
 
 
 def numbers(batch: Batch) -> Tensor:

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 import torch
 
 from ._evaluation import Heading, Snapshot, evaluate, failed, reads, records
+from ._ranks import several
 from ._records import Records
 from ._sums import LayerSums, check_memory, covering
 from .errors import LazyrichError, MissingInput, TooFewSamples, UnknownName
@@ -60,6 +61,12 @@ class Wanted:
         names = {m.name for m in self.measures}
         self.needed = [*self.measures, *(h for h in helpers if h.name not in names)]
 
+    @property
+    def rotates(self) -> bool:
+        """Whether no measure of data would notice a shift and a rotation of the rows."""
+        of_data = (m for m in self.needed if m.needs is not Weights)
+        return all({"shift", "rotation"} <= m.invariant for m in of_data)
+
     def prepare(self, layers: dict[str, Batch]) -> dict[str, LayerSums]:
         """Empty sums for each layer that a first batch shows, checked against the memory there is.
 
@@ -84,7 +91,9 @@ class Wanted:
         blocks = max(self._interval, 1)
         check_memory(layers, everything, blocks, self._limit)
         return {
-            name: LayerSums(found, blocks, self._dtype) for name, found in kinds.items() if found
+            name: LayerSums(found, blocks, self._dtype, rotate=self.rotates and not several())
+            for name, found in kinds.items()
+            if found
         }
 
     def records(

@@ -1,0 +1,52 @@
+"""Data as it comes: seeded, shown with a bar, and missed if there is none."""
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tqdm import tqdm
+
+from ._untouched import Draws
+from .errors import EmptyData, LazyrichError
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A loader or list of batches.
+
+    Attributes:
+        data: what yields the batches.
+        seed: of all that it draws while it makes them.
+        progress: whether to show a bar on stderr, where that is a terminal.
+    """
+
+    data: Iterable[Any]
+    seed: int
+    progress: bool = False
+
+    def items(self) -> Generator[Any, None, None]:
+        """The batches, drawn from a stream of random numbers of their own.
+
+        Raises:
+            EmptyData: there are none.
+            LazyrichError: the data is nothing to iterate over.
+        """
+        if not hasattr(self.data, "__iter__") and not hasattr(self.data, "__getitem__"):
+            raise LazyrichError(
+                f"needs data to iterate over, got {type(self.data).__name__}: "
+                "a loader or a list of batches."
+            )
+        shown = tqdm(
+            self.data, desc="measuring", unit="batch", disable=None if self.progress else True
+        )
+        nothing = True
+        for item in Draws(self.seed).over(shown):
+            nothing = False
+            yield item
+        if nothing:
+            raise EmptyData("the data yields nothing: the loader is empty or used up.")
+
+    @property
+    def once(self) -> bool:
+        """Whether it can be read only once."""
+        return hasattr(self.data, "__iter__") and iter(self.data) is self.data
