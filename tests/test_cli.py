@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from lazyrich import Records
+from lazyrich import Record, Records
 from lazyrich.cli import main
 
 MODULE = """
@@ -31,6 +31,8 @@ def idle():
 
 ready = model()
 loader = [(torch.randn(30, 4), torch.arange(30) % 3) for _ in range(2)]
+def needs(width):
+    return nn.Linear(width, 3)
 def empty():
     return []
 def poisoned():
@@ -135,6 +137,8 @@ def prepare(folder: Path) -> None:
     (folder / "noise.npz").write_bytes(b"no arrays at all")
     np.save(folder / "short.npy", np.ones(3))
     (folder / "notes.txt").write_text("not a record\n\n")
+    (folder / "weights.pt").write_bytes(b"PK binary\ntail without a newline")
+    Records([Record("a", 0, "fc", "mean", "nc1", None, "plug-in", 1.0)]).save(folder / "r.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -160,8 +164,14 @@ def prepare(folder: Path) -> None:
         ([*MEASURE, "--interval", "40"], "interval=40 needs 80 samples or more"),
         ([*MEASURE, "--view", "avg"], "no view matches 'avg'"),
         ([*MEASURE, "--memory-limit", "0"], "raise memory_limit"),
-        ([*MEASURE, "-o", "no/such/r.jsonl"], "not a file in an existing folder"),
-        ([*MEASURE, "-o", "notes.txt"], "notes.txt, line 1 is not a record"),
+        ([*MEASURE, "-o", "no/such/r.jsonl"], "cannot write records to no/such/r.jsonl"),
+        ([*MEASURE, "-o", "notes.txt"], "notes.txt holds something else than records"),
+        (["report", "r.jsonl", "-o", "r.jsonl"], "would replace the records in r.jsonl"),
+        ([*MEASURE, "--device", "no-such"], "cannot move the model to 'no-such'"),
+        ([*MEASURE, "--seed", "-1"], "seed=-1"),
+        (["measure", "nets:loader", "--data", "nets:loader"], "is no torch.nn.Module but a list"),
+        (["measure", "nets:needs", "--data", "nets:loader"], "must need no arguments"),
+        ([*MEASURE, "-o", "weights.pt"], "holds something else than records"),
         (["measure", "nets", "--data", "nets:loader"], "needs pkg.module:name, got 'nets'"),
         (["measure", "nots:model", "--data", "nets:loader"], "no module 'nots'"),
         (["measure", "nets:modle", "--data", "nets:loader"], "no name in nets matches 'modle'"),
@@ -179,14 +189,13 @@ def test_what_the_user_can_mend(
     here: Path, capsys: pytest.CaptureFixture, command: list[str], message: str
 ) -> None:
     prepare(here)
-    before = sorted(here.iterdir())
+    before = {p: p.read_bytes() for p in here.iterdir() if p.is_file()}
     assert main(command) == 2
     told = capsys.readouterr()
     assert message in told.err
     assert told.err.startswith("lazyrich: ") and told.err.count("\n") == 1
-    assert sorted(p for p in here.iterdir() if p.name != "__pycache__") == [
-        p for p in before if p.name != "__pycache__"
-    ], "nothing half-written, and no code in a pickle was run"
+    after = {p: p.read_bytes() for p in here.iterdir() if p.is_file()}
+    assert after == before, "nothing lost or half-written, and no code in a pickle was run"
 
 
 def test_the_same_run_is_not_written_twice(here: Path, capsys: pytest.CaptureFixture) -> None:

@@ -67,6 +67,9 @@ def test_damage_elsewhere_names_file_and_line(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"layer"', '"lair"', 1))
     with pytest.raises(UnreadableFile, match=r"r.jsonl, line 2 is not a record"):
         Records.load(path)
+    path.write_text("one line of something else")
+    with pytest.raises(UnreadableFile, match="line 1 is not a record"):
+        Records.load(path)
     with pytest.raises(UnreadableFile, match="cannot read records from .*nowhere"):
         Records.load(tmp_path / "nowhere")
 
@@ -106,6 +109,30 @@ def test_pandas_and_parquet(tmp_path: Path) -> None:
     assert pandas.read_parquet(tmp_path / "r.parquet").shape == frame.shape
 
 
+@pytest.mark.parametrize("content", [b"PK\x03\x04aaa\nTAIL", b"notes", b'{"a": 1}', b"[1, 2]"])
+def test_saving_leaves_files_of_others_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "mine"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableFile, match="mine holds something else than records"):
+        TABLE.save(path)
+    assert path.read_bytes() == content
+    with pytest.raises(UnreadableFile, match="no regular file"):
+        TABLE.save(tmp_path)
+    with pytest.raises(UnreadableFile, match="No such file or directory"):
+        TABLE.save(tmp_path / "no" / "such.jsonl")
+
+
+@pytest.mark.parametrize("wrong", [{"layer": 5}, {"step": "x"}, {"run": ["a"]}, {"low": [1]}])
+def test_rows_of_wrong_types_are_refused(tmp_path: Path, wrong: dict) -> None:
+    path = tmp_path / "r.jsonl"
+    TABLE.save(path)
+    lines = path.read_text().splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | wrong)
+    path.write_text("\n".join([*lines, ""]))
+    with pytest.raises(UnreadableFile, match="line 2 is not a record"):
+        Records.load(path)
+
+
 LIGHT = {
     "import lazyrich": ("torch", "numpy", "scipy", "pandas", "sklearn"),
     "from lazyrich import Records, report": ("torch", "numpy", "scipy", "pandas", "sklearn"),
@@ -139,8 +166,8 @@ def test_the_public_names_are_the_same_for_readers_and_for_type_checkers() -> No
 
     source = Path(lazyrich.__file__).read_text()
     checked = set(re.findall(r"(\w+) as \1", source))
-    assert checked == set(lazyrich.__all__) == set(dir(lazyrich))
-    assert len(checked) <= 25
+    assert checked - {"__version__"} == set(lazyrich.__all__) == set(dir(lazyrich))
+    assert len(lazyrich.__all__) <= 25
     for name in lazyrich.__all__:
         assert getattr(lazyrich, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

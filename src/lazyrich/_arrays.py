@@ -74,12 +74,20 @@ class Arrays:
 
 def _tensor(name: str, array: Any) -> Tensor:
     try:
-        x = array.detach() if isinstance(array, Tensor) else torch.as_tensor(np.asarray(array))
-    except (TypeError, ValueError) as error:
+        x = array.detach() if isinstance(array, Tensor) else torch.as_tensor(_native(array))
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ShapeError(f"{name}: not an array of numbers ({error}).") from error
     if x.is_complex():
         raise ShapeError(f"{name}: complex numbers. Give real and imaginary parts as units.")
     return x if x.is_floating_point() else x.double()
+
+
+def _native(array: Any) -> Any:
+    """As numpy array in this machine's byte order and in one piece, as torch takes it."""
+    found = np.asarray(array)
+    if found.dtype == object:
+        found = found.astype(np.float64)
+    return np.ascontiguousarray(found, dtype=found.dtype.newbyteorder("="))
 
 
 def _matrix(name: str, array: Any, view: str | None) -> Tensor:
@@ -104,7 +112,9 @@ def _outputs(outputs: Any) -> Tensor:
 
 
 def _classes(labels: Any) -> Tensor:
-    values = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    if isinstance(labels, Tensor):
+        labels = labels.cpu().double() if labels.is_floating_point() else labels.cpu()
+    values = np.asarray(labels)
     if values.ndim != 1:
         raise ShapeError(f"labels: needs one class for each sample, got {list(values.shape)}.")
     if values.dtype.kind == "f" and not np.isfinite(values).all():

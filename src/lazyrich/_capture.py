@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from ._inputs import Inputs, Unpack, as_inputs
 from ._reader import INPUT, Reader
@@ -86,12 +87,18 @@ class Capture:
                 "Activations that are arrays already go to measure_arrays()."
             )
         checked_view(view)
+        if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
+            raise LazyrichError("the model has lazy modules without weights: run one batch first.")
+        if any(p.is_meta for p in model.parameters()):
+            raise LazyrichError("the model is on the meta device, without weights: load it first.")
+        patterns = [layers] if isinstance(layers, str) else layers
+        if patterns is not None and not (patterns and all(patterns)):
+            raise LazyrichError(
+                f"layers={layers!r} names no layer; leave it out for all."
+            )
         self.model = unwrapped(model)
         self.view = view
-        # the names of wrappers for compilation are no part of an address
-        named = {n.replace("_orig_mod.", ""): m for n, m in self.model.named_modules() if n}
-        patterns = [layers] if isinstance(layers, str) else layers
-        self._selection = Selection(named, patterns, penultimate, outputs)
+        self._selection = Selection.of(self.model, patterns, penultimate, outputs)
         self._unpack, self._samples_axis, self._skip_tokens = unpack, samples_axis, skip_tokens
         self.cache = cache
 
@@ -165,7 +172,7 @@ class Capture:
             units = None if seen.rows is None else seen.rows.x.shape[1]
             yield Layer(address, seen.kind, seen.shape, calls, note, units)
         for name, module in self._selection.modules.items():
-            if not reader.calls[name] and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            if not reader.calls[name]:
                 yield Layer(name, type(module).__name__, None, 0, SILENT)
 
 

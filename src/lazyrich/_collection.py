@@ -14,7 +14,7 @@ from ._ranks import gathered, several
 from ._source import Source
 from ._sums import LayerSums
 from ._wanted import Wanted
-from .errors import EmptyData, NonFinite
+from .errors import EmptyData, NonFinite, ShapeError
 from .statistics import Batch
 
 
@@ -37,10 +37,10 @@ class Collection:
         for name, layer in self.sums.items():
             try:
                 layer.add(layers[name])
-            except NonFinite as error:
-                raise NonFinite(
-                    f"layer {name!r}, batch {number}: {error}. "
-                    "Mend the model or data, or leave the layer out with layers=..."
+            except (NonFinite, ShapeError) as error:
+                raise type(error)(
+                    f"layer {name!r}, batch {number}: {error}. Mend the model or data, or leave "
+                    "out the layer (layers) or the measures that need this (measures)."
                 ) from error
 
 

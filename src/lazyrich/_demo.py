@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from ._capture import Capture
 from ._engine import measure
-from ._records import Record, Records
+from ._records import Record, Records, check_file
 from ._report import report
 from ._schedules import log_spaced
 from ._table import Cells, text
@@ -57,6 +57,10 @@ def demo(folder: Path, *, seed: int = 0, progress: bool = True) -> str:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LazyrichError(f"cannot make the folder {folder}: {error.strerror}.") from error
+    path = folder / "records.jsonl"
+    check_file(path)
+    if path.exists() and set(Records.load(path).unique("run")) - set(SCALES):
+        raise LazyrichError(f"{path} holds other runs than the demo's: choose another folder.")
     x, y = _digits(seed)
     records = Records()
     wanted = log_spaced(STEPS, 16)
@@ -67,7 +71,6 @@ def demo(folder: Path, *, seed: int = 0, progress: bool = True) -> str:
             if done or wanted(step):
                 found = _measured(model, x[TRAIN:], y[TRAIN:], run, seed)
                 records += found.tag(step=step)
-    path = folder / "records.jsonl"
     path.unlink(missing_ok=True)
     records.save(path)
     page = report(records, folder / "report.html", title="Rich and lazy learning of digits")

@@ -204,7 +204,8 @@ def _rows(
     for index, point in points:
         estimate = point if isinstance(point, Estimate) else Estimate(point)
         if cell.replicates:
-            estimate = _jackknifed(estimate, [_at(index, r) for r in cell.replicates])
+            replicates = [_at(index, r) for r in cell.replicates]
+            estimate = _jackknifed(estimate, replicates, measure.bounds)
         if caution:
             estimate = _cautioned(estimate, caution)
         status = "caution" if estimate.caution else "ok"
@@ -237,8 +238,13 @@ def _at(index: int | None, found: Estimate | Curve) -> float:
     return found.value if index is None else nan
 
 
-def _jackknifed(estimate: Estimate, replicates: Sequence[float]) -> Estimate:
-    """With standard error and 95 % interval from the values with one block left out each."""
+def _jackknifed(
+    estimate: Estimate, replicates: Sequence[float], bounds: tuple[float, float]
+) -> Estimate:
+    """With standard error and 95 % interval from the values with one block left out each.
+
+    The interval ends where the measure's values end.
+    """
     if not isfinite(estimate.value):
         return estimate
     if not all(map(isfinite, replicates)):
@@ -247,7 +253,8 @@ def _jackknifed(estimate: Estimate, replicates: Sequence[float]) -> Estimate:
     mean = sum(replicates) / k
     error = sqrt((k - 1) / k * sum((r - mean) ** 2 for r in replicates))
     half = float(stdtrit(k - 1, 0.975)) * error
-    low, high = estimate.value - half, estimate.value + half
+    low, high = max(estimate.value - half, bounds[0]), min(estimate.value + half, bounds[1])
+    low, high = min(low, estimate.value), max(high, estimate.value)  # rounding at the very end
     estimate = estimate._replace(standard_error=error, low=low, high=high)
     if 2 * half > abs(estimate.value):
         return _cautioned(estimate, "the interval is wider than the value")

@@ -29,8 +29,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
         LazyrichError: names or shapes that differ from the model's.
     """
     weights = _state(path)
-    if weights and all(key.startswith("module.") for key in weights):
-        weights = {key.removeprefix("module."): value for key, value in weights.items()}
+    for wrapper in ("module.", "_orig_mod."):
+        if weights and all(key.startswith(wrapper) for key in weights):
+            weights = {key.removeprefix(wrapper): value for key, value in weights.items()}
     have = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     wrong = [n for n in have if n not in given or have[n] != given[n]]
@@ -99,7 +100,7 @@ def _state(path: Path) -> dict[str, Tensor]:
                 f"{path} is a pickle that holds more than tensors, and opening it could run code. "
                 "Save model.state_dict() with torch.save or safetensors and give that."
             ) from error
-        except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        except Exception as error:  # whatever the parser trips over in a damaged file
             raise UnreadableFile(f"{path} is damaged or holds no weights ({error}).") from error
     for key in _NESTED:
         if isinstance(content, dict) and isinstance(content.get(key), dict):

@@ -14,6 +14,8 @@ Unpack = Callable[[Any], Any]
 
 _LABEL_KEYS = ("labels", "label", "targets", "target")
 _ID_KEYS = ("sample_id", "sample_ids")
+# what a mask is called, and what it says of a token that counts
+_MASKS = {"attention_mask": True, "src_key_padding_mask": False, "key_padding_mask": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +96,17 @@ def _as_inputs(inputs: Any, labels: Any, ids: Any = None) -> Inputs:
     if isinstance(inputs, Mapping):
         kwargs = dict(inputs)
         labels, ids = _taken(kwargs, _LABEL_KEYS, labels), _taken(kwargs, _ID_KEYS, ids)
-        mask = kwargs.get("attention_mask")
-        mask = mask.bool() if isinstance(mask, Tensor) and mask.ndim == 2 else None
-        return Inputs((), kwargs, _tensor(labels), mask, _tensor(ids))
+        return Inputs((), kwargs, _tensor(labels), _mask(kwargs), _tensor(ids))
     args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     return Inputs(args, {}, _tensor(labels), None, _tensor(ids))
+
+
+def _mask(kwargs: Mapping[str, Any]) -> Tensor | None:
+    for name, counts in _MASKS.items():
+        mask = kwargs.get(name)
+        if isinstance(mask, Tensor) and mask.ndim == 2:
+            return mask.bool() == counts
+    return None
 
 
 def _taken(mapping: dict[str, Any], keys: tuple[str, ...], given: Any) -> Any:
@@ -107,14 +115,17 @@ def _taken(mapping: dict[str, Any], keys: tuple[str, ...], given: Any) -> Any:
 
 
 def _skipping(inputs: Inputs, skip: Collection[int]) -> Inputs:
-    candidates = (inputs.kwargs.get("input_ids"), *inputs.tensors())
-    tokens = next(
-        (t for t in candidates if t is not None and t.ndim == 2 and not t.is_floating_point()), None
-    )
+    named = [v for name, v in inputs.kwargs.items() if name == "input_ids"]
+    tokens = next((t for t in (*named, *inputs.tensors()) if _are_ids(t)), None)
     if tokens is None:
         raise ShapeError("skip_tokens needs token ids of shape (n, tokens) among the inputs.")
     kept = ~torch.isin(tokens, torch.tensor(list(skip), device=tokens.device))
     return replace(inputs, mask=kept if inputs.mask is None else inputs.mask & kept)
+
+
+def _are_ids(value: Any) -> bool:
+    whole = isinstance(value, Tensor) and not value.is_floating_point()
+    return whole and value.ndim == 2 and value.dtype != torch.bool
 
 
 def _tensor(values: Any) -> Tensor | None:

@@ -78,7 +78,9 @@ class Reader:
     def _before(
         self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> None:
-        taken = next((v for v in (*args, *kwargs.values()) if isinstance(v, (Tensor, PackedSequence))), None)
+        taken = next(
+            (v for v in (*args, *kwargs.values()) if isinstance(v, (Tensor, PackedSequence))), None
+        )
         if taken is not None:
             self._keep(self._address(name, INPUT), name, module, taken, None)
 
@@ -101,7 +103,11 @@ class Reader:
         first: bool | None,
         part: str = "",
     ) -> None:
-        tensor, present = padded(found)
+        try:
+            tensor, present = padded(found)
+        except ShapeError as error:
+            self.seen[address] = Seen(name, type(module).__name__, (), None, str(error))
+            return
         if present is None:
             tensor = samples_first(tensor, module, part, self.samples_axis, self.n)
         shape = tuple(tensor.shape)
@@ -124,15 +130,18 @@ class Reader:
 
     def _rows(self, tensor: Tensor, first: bool | None, present: Tensor | None) -> Rows:
         """Rows that share no memory with the activation, which may yet change in place."""
-        mask = self._mask
-        if present is not None:
-            narrow = None if mask is None else mask[:, : present.shape[1]]
-            same = narrow is not None and narrow.shape == present.shape
-            mask = present & narrow if narrow is not None and same else present
         tensor = tensor.detach()
+        mask = self._counting(present)
         rows = as_rows(tensor, self._view, self.n, channels=first, mask=mask)
         shared = rows.x.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
         return rows._replace(x=rows.x.clone()) if shared else rows
+
+    def _counting(self, present: Tensor | None) -> Tensor | None:
+        """Which tokens count: of those that are there, those that the mask leaves in."""
+        if present is None or self._mask is None:
+            return self._mask if present is None else present
+        mask = self._mask[:, : present.shape[1]]
+        return present & mask if mask.shape == present.shape else present
 
 
 def tensors_in(output: Any, part: str = "") -> Iterator[tuple[str, Tensor | PackedSequence]]:
@@ -145,6 +154,6 @@ def tensors_in(output: Any, part: str = "") -> Iterator[tuple[str, Tensor | Pack
     elif isinstance(output, (tuple, list)):
         for index, value in enumerate(output):
             yield from tensors_in(value, f"{part}[{index}]")
-    elif is_dataclass(output):
+    elif is_dataclass(output) and not isinstance(output, type):
         for field in fields(output):
             yield from tensors_in(getattr(output, field.name), f"{part}.{field.name}")

@@ -57,6 +57,7 @@ class Record:
 
 
 COLUMNS = tuple(f.name for f in fields(Record))
+_STARTS = (b'{"run": ', b'{"definition": ', b'{"started": ', b'{"finished": ')
 _NUMBERS = ("value", "standard_error", "low", "high", "null")
 
 
@@ -112,7 +113,7 @@ class Records(Sequence[Record]):
     def tag(self, *, run: str | None = None, step: int | None = None) -> "Records":
         """The same rows under another run name or training step."""
         change: dict[str, Any] = {} if run is None else {"run": run}
-        change |= {} if step is None else {"step": step}
+        change |= {} if step is None else {"step": int(step)}
         return Records((replace(r, **change) for r in self), self.definitions.values())
 
     def values(self) -> list[float]:
@@ -135,8 +136,12 @@ class Records(Sequence[Record]):
 
         A line is either a record or a `{"definition": ...}`. A last line that was torn by a crash
         is cut off first.
+
+        Raises:
+            UnreadableFile: the file is there and holds something else, or cannot be written.
         """
         path = Path(path)
+        check_file(path)
         lines = self.lines()
         with path.open("ab+") as file:
             torn = _last_line(file)
@@ -244,7 +249,13 @@ def _record(row: dict[str, Any]) -> Record:
             row[name] = float(row[name])
     if row["value"] is None:
         row["value"] = math.nan
-    return Record(**row)
+    record = Record(**row)
+    for name, kind in (("layer", str), ("measure", str), ("run", str), ("step", int)):
+        if not isinstance(getattr(record, name), kind):
+            raise TypeError(f"its {name} is no {kind.__name__}")
+    if not all(isinstance(row.get(n), (int, float, type(None))) for n in _NUMBERS):
+        raise TypeError("one of its numbers is none")
+    return record
 
 
 def _last_line(file: BinaryIO) -> bytes:
@@ -267,28 +278,59 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
+def check_file(path: Path) -> None:
+    """Refuse a path that records cannot be added to: what stands there is somebody's.
+
+    Raises:
+        UnreadableFile: no regular file, none of records, or none that may be written.
+    """
+    try:
+        if not path.exists():
+            path.open("ab").close()
+            path.unlink()
+            return
+        if not path.is_file():
+            raise UnreadableFile(f"cannot write records to {path}: it is no regular file.")
+        with path.open("rb+") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise UnreadableFile(f"cannot write records to {path}: {error.strerror}.") from error
+    if head and not head.startswith(_STARTS):
+        raise UnreadableFile(f"{path} holds something else than records, and is left as it is.")
+
+
 def _read(path: Path) -> Records:
+    if path.exists() and not path.is_file():
+        raise UnreadableFile(f"cannot read records from {path}: it is no regular file.")
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise UnreadableFile(f"cannot read records from {path}: {error.strerror}.") from error
     rows, definitions = [], []
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
         try:
-            content = json.loads(line)
-            if "definition" in content:
-                definition = content["definition"]
-                low, high = map(float, definition.pop("bounds"))
-                definitions.append(Definition(**definition, bounds=(low, high)))
-            elif not content.keys() & {"started", "finished"}:  # a Recorder's marks around a step
-                rows.append(_record(content))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            if number == len(lines):  # no newline behind it: torn by a crash while being written
-                break
+            content = _content(line)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            if number == len(lines) and line.startswith(b'{"'):
+                break  # no newline behind it: torn by a crash while being written
             raise UnreadableFile(
                 f"{path}, line {number} is not a record of lazyrich ({error}). "
                 "Records are JSON Lines as written by Records.save()."
             ) from error
+        if isinstance(content, Record):
+            rows.append(content)
+        elif content is not None:
+            definitions.append(content)
     return Records(rows, definitions)
+
+
+def _content(line: bytes) -> Record | Definition | None:
+    """What a line says; None for an empty one and for a Recorder's marks around a step."""
+    if not line.strip():
+        return None
+    content = json.loads(line)
+    if "definition" in content:
+        definition = content["definition"]
+        low, high = map(float, definition.pop("bounds"))
+        return Definition(**definition, bounds=(low, high))
+    return None if content.keys() & {"started", "finished"} else _record(content)

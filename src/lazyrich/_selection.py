@@ -1,13 +1,15 @@
 """Which of the places that a forward pass went through are to be measured."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from ._reader import INPUT, Reader
-from .errors import NotExecuted, ShapeError, UnknownName
+from .errors import LazyrichError, NotExecuted, ShapeError, UnknownName
 
 PENULTIMATE, OUTPUTS = "penultimate", "outputs"
 SILENT = "never ran in the forward pass; its weights may be used without calling it"
@@ -15,19 +17,47 @@ SILENT = "never ran in the forward pass; its weights may be used without calling
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Patterns of addresses, and the addresses taken for penultimate features and outputs."""
+    """Patterns of addresses, and the addresses taken for penultimate features and outputs.
 
-    modules: dict[str, nn.Module]
+    Attributes:
+        modules: those that a forward pass can run, by name.
+        leaves: the names of those that hold no others.
+        aliases: second names of the same modules, and what they are called here.
+    """
+
+    modules: Mapping[str, nn.Module]
     patterns: Sequence[str] | None
     penultimate: str | None
     outputs: str | None
+    leaves: Set[str]
+    aliases: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        patterns: Sequence[str] | None,
+        penultimate: str | None,
+        outputs: str | None,
+    ) -> "Selection":
+        """Out of all modules of a model, each under the first of its names."""
+        modules: dict[str, nn.Module] = {}
+        aliases: dict[str, str] = {}
+        names: dict[nn.Module, str] = {}
+        holders: set[str] = set()
+        for name, module in _executable(model):
+            if names.setdefault(module, name) == name:
+                modules[name] = module
+            else:
+                aliases[name] = names[module]
+            holders.update(accumulate(name.split(".")[:-1], "{}.{}".format))
+        return cls(modules, patterns, penultimate, outputs, modules.keys() - holders, aliases)
 
     def matches(self, address: str, module: str) -> bool:
         """Whether an address, or the module whose output it is, was asked for."""
         if self.patterns is None:
             role = address in (PENULTIMATE, OUTPUTS)
-            leaf = not role and not any(self.modules[module].children())
-            return role or (leaf and not address.endswith(INPUT))
+            return role or (module in self.leaves and not address.endswith(INPUT))
         return any(fits(pattern, address, module) for pattern in self.patterns)
 
     def wanted(self, address: str, module: str) -> bool:
@@ -46,7 +76,8 @@ class Selection:
         Raises:
             UnknownName: a pattern that matches nothing.
             NotExecuted: a module asked for by its full name that did not run.
-            ShapeError: an activation asked for by its full name whose samples cannot be told.
+            ShapeError: an activation asked for by its full name that cannot be read.
+            LazyrichError: a second name of a module.
         """
         roles = {OUTPUTS: self.outputs or OUTPUTS}
         inputs = [a for a, s in reader.seen.items() if s.rows and self._linear_input(a, s.module)]
@@ -93,6 +124,14 @@ class Selection:
         module = re.split(r"[#:\[]", address)[0]
         if module in self.modules and not reader.calls[module]:
             raise NotExecuted(f"layer {asked} {SILENT}. `lazyrich layers` lists those that run.")
+        if address in self.modules:
+            raise ShapeError(f"layer {asked} ran, and put out no tensor.")
+        if module in self.aliases:
+            first = self.aliases[module]
+            raise LazyrichError(
+                f"layer {asked} is the same module as {first!r}: ask for that one, "
+                f"or for '{first}#2' to have its second call."
+            )
         if address == PENULTIMATE:
             raise NotExecuted(
                 "no Linear layer ran, so that the penultimate features are not known: "
@@ -102,6 +141,22 @@ class Selection:
 
     def _linear_input(self, address: str, module: str) -> bool:
         return address.endswith(INPUT) and isinstance(self.modules[module], nn.Linear)
+
+
+def _executable(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Modules that a forward pass can run, under all their names.
+
+    Lists of modules cannot run, and those that make a weight put out no activations. Wrappers for
+    compilation are passed over, and are no part of a name.
+    """
+    everything = list(model.named_modules(remove_duplicate=False))
+    weights = {n for n, m in everything if isinstance(m, ParametrizationList)}
+    for name, module in everything:
+        runs = getattr(type(module), "forward", None) is not nn.Module.forward
+        wraps = isinstance(getattr(module, "_orig_mod", None), nn.Module)
+        of_weights = not weights.isdisjoint(accumulate(name.split("."), "{}.{}".format))
+        if name and (runs or "forward" in vars(module)) and not (wraps or of_weights):
+            yield name.replace("._orig_mod", ""), module
 
 
 @dataclass(slots=True)

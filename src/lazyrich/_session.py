@@ -1,12 +1,14 @@
 """Batches through a model, one by one, and what its layers put out."""
 
 import logging
+import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from ._inputs import Inputs
 from ._reader import INPUT, Reader, tensors_in
@@ -41,8 +43,8 @@ class Session:
         self._open = ExitStack()
 
     def __enter__(self) -> "Session":
-        self._open.enter_context(untouched(self._model))
-        self._open.enter_context(_uncompiled(self._model))
+        for context in (_uncompiled, _undivided, untouched):  # the first may refuse
+            self._open.enter_context(context(self._model))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,9 +78,9 @@ class Session:
                     f"raised by the model's forward pass on batch {self._batches} of the data"
                 )
                 raise
-        tensor = _output(returned)
-        if tensor is not None:
-            self._reader.note(OUTPUTS, self._model, tensor)
+        found = _output(returned)
+        if found is not None:
+            self._reader.note(OUTPUTS, self._model, found)
 
     def _watching(self) -> AbstractContextManager[None]:
         """Hooks on every module at first, then on those that are measured."""
@@ -102,6 +104,8 @@ class Session:
             seen = self._reader.seen[address]
             if seen.rows is None:
                 raise ShapeError(f"layer {name!r}, batch {self._batches}: {seen.problem}.")
+            if seen.rows.caution:
+                self.cautions[name] = seen.rows.caution
             yield name, self._batch(seen.rows, inputs, outputs)
 
     def _batch(self, rows: Rows, inputs: Inputs, outputs: Rows | None) -> Batch:
@@ -140,7 +144,7 @@ class Session:
             log.warning("%s: %s", ", ".join(self.cautions), _RANDOM)
 
 
-def _output(returned: Any) -> Tensor | None:
+def _output(returned: Any) -> Tensor | PackedSequence | None:
     """What the model returns, or the logits in it; None where that is no tensor."""
     found = dict(tensors_in(returned))
     for key in ("", ".logits", ".out"):
@@ -151,23 +155,38 @@ def _output(returned: Any) -> Tensor | None:
 
 def _beside(rows: Rows, outputs: Rows | None, n: int) -> Tensor | None:
     """The outputs row by row: as they are, or repeated where each sample has several rows."""
-    if outputs is None or len(outputs.x) == len(rows.x):
+    if outputs is None or torch.equal(outputs.samples, rows.samples):
         return None if outputs is None else outputs.x
-    return outputs.x[rows.samples] if len(outputs.x) == n else None
+    one_each = torch.equal(outputs.samples, torch.arange(n, device=outputs.samples.device))
+    return outputs.x[rows.samples] if one_each else None
 
 
 def _uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
     """Compiled parts run as they were written: their hooks do not fire otherwise."""
-    compiled = any(
-        hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) for m in model.modules()
-    )
-    if not compiled:
+    if "torch._dynamo" not in sys.modules:  # whatever compiles loads it, functions too
         return nullcontext()
-    log.info("measuring runs the compiled parts of the model uncompiled")
-    if not hasattr(torch.compiler, "set_stance"):
+    compiled = any(hasattr(m, "_orig_mod") or m._compiled_call_impl for m in model.modules())
+    if compiled:
+        log.info("measuring runs the compiled parts of the model uncompiled")
+    if hasattr(torch.compiler, "set_stance"):
+        eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+        return eager
+    if compiled:
         raise NotExecuted(
             "the model has compiled parts, whose hooks do not fire before torch 2.6: "
             "measure the model before compiling it, or update torch."
         )
-    eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-    return eager
+    return nullcontext()
+
+
+@contextmanager
+def _undivided(model: nn.Module) -> Iterator[None]:
+    """Parts that divide a batch among devices run it whole, on their first device."""
+    divided = [(m, m.device_ids) for m in model.modules() if isinstance(m, nn.DataParallel)]
+    try:
+        for module, _ in divided:
+            module.device_ids = []
+        yield
+    finally:
+        for module, device_ids in divided:
+            module.device_ids = device_ids

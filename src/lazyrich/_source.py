@@ -1,9 +1,11 @@
 """Data as it comes: seeded, shown with a bar, and missed if there is none."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from torch import Tensor
 from tqdm import tqdm
 
 from ._untouched import Draws
@@ -31,10 +33,11 @@ class Source:
             EmptyData: there are none.
             LazyrichError: the data is nothing to iterate over.
         """
-        if not hasattr(self.data, "__iter__") and not hasattr(self.data, "__getitem__"):
+        iterable = hasattr(self.data, "__iter__") or hasattr(self.data, "__getitem__")
+        if not iterable or isinstance(self.data, (Tensor, np.ndarray, str, Mapping)):
             raise LazyrichError(
-                f"needs data to iterate over, got {type(self.data).__name__}: "
-                "a loader or a list of batches."
+                f"needs a loader or a list of batches, got {type(self.data).__name__}. "
+                "A single batch goes in a list: [x] or [(x, labels)]."
             )
         shown = tqdm(
             self.data, desc="measuring", unit="batch", disable=None if self.progress else True

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from .errors import LazyrichError, MemoryRefused, NonFinite
+from .errors import LazyrichError, MemoryRefused, NonFinite, ShapeError
 from .statistics import (
     Batch,
     ClassMoments,
@@ -18,6 +18,7 @@ from .statistics import (
     Statistic,
     total,
 )
+from .statistics.clouds import scattered
 
 Kind = type[Statistic]
 _ROWS = 1024  # rows to gather before a product: small batches would spend their time on additions
@@ -26,8 +27,8 @@ _ROWS = 1024  # rows to gather before a product: small batches would spend their
 class LayerSums:
     """The statistics of one layer, as sums over blocks of samples.
 
-    Samples are dealt to the blocks in turn, one by one, so that a block holds as much of each
-    class and of each part of the data as any other.
+    Of every so many samples in a row each block gets one, in an order that a hash of their numbers
+    decides: blocks are of equal size, and labels that come in turns do not gather in one of them.
 
     Args:
         kinds: statistics that will be read.
@@ -41,7 +42,7 @@ class LayerSums:
         self, kinds: Iterable[Kind], blocks: int, dtype: torch.dtype | None, *, rotate: bool
     ) -> None:
         self.kinds = covering(kinds)
-        self.d = self.rows = 0
+        self.d = self.rows = self.samples = 0
         self.dtype = ""
         self._dtype, self._rotate = dtype, rotate
         self._waiting: list[Batch] = []
@@ -52,11 +53,21 @@ class LayerSums:
 
         Raises:
             NonFinite: it holds NaN or infinity.
+            ShapeError: it is wider or narrower than those before.
         """
-        if not bool(torch.isfinite(batch.x.sum(dtype=torch.float64))):
+        if not _finite(batch.x):
             raise NonFinite("its activations hold NaN or infinity")
+        if self.rows and batch.x.shape[1] != self.d:
+            raise ShapeError(
+                f"it has {batch.x.shape[1]} units here and had {self.d} before; the views 'mean' "
+                "and 'tokens' do not depend on how many places there are"
+            )
+        needs_outputs = any("outputs" in kind.requires for kind in self.kinds)
+        if needs_outputs and batch.outputs is not None and not _finite(batch.outputs):
+            raise NonFinite("the model's outputs beside it hold NaN or infinity")
         self.d = batch.x.shape[1]
         self.rows += len(batch)
+        self.samples += len(torch.unique(numbers(batch)))
         # the last batch always waits: samplers repeat samples there, which `withdraw` takes out
         if sum(map(len, self._waiting)) >= max(_ROWS, self.d):
             self._absorb()
@@ -76,11 +87,13 @@ class LayerSums:
                 "before the last batch. Give each process samples of its own."
             )
         self._waiting, self.rows = kept, self.rows - lost
+        self.samples -= len(samples)
 
     def merge(self, other: "LayerSums") -> None:
         """Take in all that another process has seen of this layer."""
         self.finish()
         self.rows += other.rows
+        self.samples += other.samples
         for mine, theirs in zip(self._sums, other._sums, strict=True):
             for kind, new in theirs.items():
                 mine[kind] = mine[kind] + new if kind in mine else new
@@ -109,10 +122,11 @@ class LayerSums:
         if self._dtype is not None:
             batch = Batch(batch.x.to(self._dtype), batch.labels, batch.outputs, batch.samples)
         self.dtype = str(torch.promote_types(batch.x.dtype, torch.float32)).removeprefix("torch.")
+        block = dealt(numbers(batch), len(self._sums))
         for number, sums in enumerate(self._sums):
             part = batch
             if len(self._sums) > 1:
-                part = batch.rows(numbers(batch) % len(self._sums) == number)
+                part = batch.rows(block == number)
             if len(part):
                 for kind in self.kinds:
                     new = kind.of(part)
@@ -131,6 +145,17 @@ def numbers(batch: Batch) -> Tensor:
     if batch.samples is not None:
         return batch.samples
     return torch.arange(len(batch), device=batch.x.device)
+
+
+def dealt(samples: Int[Tensor, " n"], blocks: int) -> Int[Tensor, " n"]:
+    """The block of each sample.
+
+    >>> [dealt(torch.arange(6), 3)[i : i + 3].sort().values.tolist() for i in (0, 3)]
+    [[0, 1, 2], [0, 1, 2]]
+    """
+    first = samples - samples % blocks
+    keys = scattered(first[:, None] + torch.arange(blocks, device=samples.device))
+    return (keys < scattered(samples)[:, None]).sum(1)
 
 
 def covering(kinds: Iterable[Kind]) -> list[Kind]:
@@ -170,6 +195,10 @@ def check_memory(
             f"{layers[widest].x.shape[1]} units. Choose view='mean', fewer layers or no interval, "
             "or raise memory_limit (GiB)."
         )
+
+
+def _finite(x: Tensor) -> bool:
+    return bool(torch.isfinite(x.sum(dtype=torch.float64)))
 
 
 def _widths(batch: Batch) -> tuple[int, int, int]:

@@ -14,21 +14,34 @@ from torch import nn
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; modes and buffers as before outside.
 
-    The mode of every module is put back by itself: a frozen BatchNorm inside a model in training
-    stays frozen.
+    The mode of every module is set and put back by itself: a frozen BatchNorm inside a model in
+    training stays frozen, and no module hears of it, of which some change their weights then.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    modules = list(model.modules())
+    modes = [module.training for module in modules]
+    buffers = [dict(module._buffers.items()) for module in modules]
+    values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
-        model.eval()
+        for module in modules:
+            module.training = False
         yield
     finally:
-        for module, mode in modes:
+        for module, mode, held in zip(modules, modes, buffers, strict=True):
             module.training = mode
+            _hold(module, held)
         with torch.no_grad():
-            for buffer, before in buffers:
+            for buffer, before in values:
                 if not torch.equal(buffer, before):
                     buffer.copy_(before)
+
+
+def _hold(module: nn.Module, buffers: dict[str, torch.Tensor | None]) -> None:
+    """Give a module the buffers that it had, where its forward pass put others in their place."""
+    for name in set(module._buffers.keys()) - buffers.keys():
+        del module._buffers[name]
+    for name, buffer in buffers.items():
+        if module._buffers[name] is not buffer:
+            module._buffers[name] = buffer
 
 
 class Draws:

@@ -74,11 +74,16 @@ def padded(activation: Tensor | PackedSequence) -> tuple[Tensor, Bool[Tensor, "n
 
     Fused encoders put out nested tensors where they are given padding, and recurrent networks
     packed sequences; all others come back as they are, with None.
+
+    Raises:
+        ShapeError: the lengths differ along other axes, too.
     """
     if isinstance(activation, PackedSequence):
         whole, lengths = pad_packed_sequence(activation, batch_first=True)
     elif activation.is_nested:
         parts = activation.detach().unbind()
+        if parts[0].ndim != 2 or len({part.shape[1] for part in parts}) > 1:
+            raise ShapeError("it is a nested tensor, and not one of tokens by units")
         whole = nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
         lengths = torch.tensor([len(part) for part in parts])
     else:
@@ -152,12 +157,11 @@ def _usable(
     """The mask if it leaves out tokens of this activation, and a caution if it cannot."""
     if mask is None or bool(mask.all()):
         return None, ""
-    tokens = activation.shape[2 if maps else 1]
-    if activation.ndim == 3 and mask.shape[1] == tokens:
+    if activation.ndim == 3 and mask.shape == (activation.shape[0], activation.shape[1 + maps]):
         return mask, ""
     return None, (
-        f"padding and skipped tokens count here: the mask is of {mask.shape[1]} tokens, and the "
-        f"activation is {list(activation.shape)}"
+        f"padding and skipped tokens count here: the mask is {list(mask.shape)}, "
+        f"and the activation {list(activation.shape)}"
     )
 
 
@@ -177,9 +181,7 @@ def _every(
     return Rows(tokens[mask], samples[:, None].expand(mask.shape)[mask], caution)
 
 
-def _mean(
-    tokens: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
-) -> Float[Tensor, "n d"]:
+def _mean(tokens: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n d"]:
     if mask is None:
         return _averaged(tokens, [1])
     wide = torch.promote_types(tokens.dtype, torch.float32)
@@ -187,9 +189,7 @@ def _mean(
     return kept.sum(1) / mask.sum(1, keepdim=True)
 
 
-def _last(
-    tokens: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
-) -> Float[Tensor, "n d"]:
+def _last(tokens: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n d"]:
     if mask is None:
         return tokens[:, -1]
     position = torch.arange(mask.shape[1], device=mask.device)

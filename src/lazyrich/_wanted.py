@@ -44,13 +44,17 @@ class Wanted:
         *,
         from_start: bool = False,
     ) -> None:
-        if interval < 0 or interval == 1:
+        if not isinstance(interval, int) or interval < 0 or interval == 1:
             raise LazyrichError(
                 f"interval={interval}: the number of jackknife blocks is 0 for no interval, "
                 "or 2 and more (10 is usual)."
             )
         if dtype not in (None, torch.float32, torch.float64):
             raise LazyrichError(f"dtype={dtype}: products are float32, float64 or None (as given).")
+        if memory_limit is not None and not memory_limit >= 0:
+            raise LazyrichError(f"memory_limit={memory_limit}: a number of GiB is needed.")
+        if not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise LazyrichError(f"seed={seed}: a whole number from 0 to 2**63 - 1 is needed.")
         self.explicit = measures is not None
         self._told = self.explicit or from_start
         chosen = [_seeded(m, seed) for m in _look_up(measures)]
@@ -111,10 +115,10 @@ class Wanted:
             TooFewSamples: fewer than two samples, or than the interval needs.
         """
         for name, layer in sums.items():
-            if layer.rows < 2 * self._interval:
+            if layer.samples < 2 * self._interval:
                 raise TooFewSamples(
                     f"interval={self._interval} needs {2 * self._interval} samples or more, and "
-                    f"layer {name!r} has {layer.rows}. Ask for fewer blocks, or for none with 0."
+                    f"layer {name!r} has {layer.samples}. Ask for fewer blocks, or for none with 0."
                 )
         table = evaluate(sums, self.needed, weights, initial)
         found = records(table, self.measures, heading, cautions)
@@ -144,8 +148,10 @@ class Wanted:
     def _missing(self, m: Measure, layers: dict[str, Batch]) -> None:
         """Raise for a measure that was asked for by name; leave out one that was not."""
         batches = [b for name, b in layers.items() if m.layer in (None, name)]
-        if not batches:
-            reason = f"it is measured at {m.layer!r}, which layers=... leaves out"
+        if not batches and m.layer is None:
+            reason = "no layer could be read"
+        elif not batches:
+            reason = f"it is measured at the layer {m.layer!r}, which is not among those chosen"
         else:
             try:
                 m.needs.of(batches[0])

@@ -1,6 +1,7 @@
 """The command line: seven verbs over the same functions. torch is loaded by those that measure."""
 
 import argparse
+import inspect
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         arguments.do(arguments)
+        sys.stdout.flush()
     except (LazyrichError, FileNotFoundError) as error:
         print(f"lazyrich: {error}", file=sys.stderr)
         return 2
@@ -26,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from . import __version__
+    from ._version import __version__
 
     parser = argparse.ArgumentParser(
         prog="lazyrich", description="Measure how much and what kind of features a network learned."
@@ -177,17 +179,18 @@ def _report(a: argparse.Namespace) -> None:
     from ._records import Records
     from ._report import report
 
+    if a.out.exists() and any(a.out.samefile(path) for path in a.records if path.exists()):
+        raise LazyrichError(f"the report would replace the records in {a.out}: choose another -o.")
     print(report(Records.load(*a.records), a.out, title=a.title))
 
 
 def _check_out(a: argparse.Namespace) -> None:
     """Before any work: the records will have a place, and no run is there twice."""
-    from ._records import Records
+    from ._records import Records, check_file
 
     if a.out is None:
         return
-    if not a.out.absolute().parent.is_dir() or a.out.is_dir():
-        raise LazyrichError(f"cannot write records to {a.out}: not a file in an existing folder.")
+    check_file(a.out)
     if a.out.exists() and a.run in Records.load(a.out).unique("run"):
         raise LazyrichError(
             f"{a.out} already holds a run named {a.run!r}: give this one another name with --run, "
@@ -196,10 +199,12 @@ def _check_out(a: argparse.Namespace) -> None:
 
 
 def _deliver(records: Any, out: Path | None) -> None:
-    print(records)
-    if out is not None:
+    from ._table import text
+
+    if out is not None:  # before anything that could fail on the way to the screen
         records.save(out)
         print(f"{len(records)} records -> {out}", file=sys.stderr)
+    print(text(records.cells()))
 
 
 def _dtype(name: str | None) -> Any:
@@ -209,12 +214,20 @@ def _dtype(name: str | None) -> Any:
 
 
 def _model(a: argparse.Namespace) -> Any:
+    from torch import nn
+
     model = _named(a.model, "the model")
+    if not isinstance(model, nn.Module):
+        raise LazyrichError(f"{a.model} is no torch.nn.Module but a {type(model).__name__}.")
     if a.weights is not None:
         from ._files import load_weights
 
         load_weights(model, a.weights)
-    return model if a.device is None else model.to(a.device)
+    try:
+        return model if a.device is None else model.to(a.device)
+    except (RuntimeError, AssertionError) as error:
+        told = str(error).splitlines()[0]
+        raise LazyrichError(f"cannot move the model to {a.device!r}: {told}") from error
 
 
 def _named(spec: str, what: str) -> Any:
@@ -228,12 +241,23 @@ def _named(spec: str, what: str) -> Any:
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
-        raise LazyrichError(
-            f"{what}: no module {error.name!r} ({spec}). Run from the folder it lies in."
-        ) from error
+        own = module_name.startswith(error.name or module_name)
+        mend = "Run from the folder it lies in." if own else f"{module_name} imports it."
+        raise LazyrichError(f"{what}: no module {error.name!r} ({spec}). {mend}") from error
+    except (TypeError, ValueError) as error:
+        raise LazyrichError(f"{what}: needs pkg.module:name, got {spec!r} ({error}).") from error
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise UnknownName(f"name in {module_name}", name, public)
-    found = getattr(module, name)
-    made_to_call = callable(found) and (isinstance(found, type) or not hasattr(found, "forward"))
-    return found() if made_to_call and not hasattr(found, "__iter__") else found
+    return _made(getattr(module, name), what, spec)
+
+
+def _made(found: Any, what: str, spec: str) -> Any:
+    """A class or function makes what is meant; anything else is it."""
+    if not (isinstance(found, type) or inspect.isroutine(found)):
+        return found
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise LazyrichError(f"{what}: {spec} must need no arguments ({error}).") from error
+    return found()

@@ -16,7 +16,7 @@ class UnknownName(LazyrichError):
     """A layer, measure or column that does not exist; the nearest existing names are offered."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        known = list(known)
+        known = list(dict.fromkeys(known))
         near = get_close_matches(name, known, n=3, cutoff=0.4) or known[:5]
         super().__init__(
             f"no {kind} matches {name!r}. "
