@@ -66,7 +66,7 @@ def test_measure_show_and_report(here: Path, capsys: pytest.CaptureFixture) -> N
     assert "-> r.jsonl" in printed.err
     records = Records.load("r.jsonl")
     assert records.unique("run") == ["first", "second"]
-    assert main(["show", "r.jsonl", "--measures", "nc*", "--layers", "pen*"]) == 0
+    assert main(["show", "r.jsonl", "--measures", "nc1", "--layers", "pen*"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 3 and all("nc1" in line for line in shown[1:])
     assert main(["report", "r.jsonl", "-o", "page.html", "--title", "Two runs"]) == 0
@@ -82,7 +82,13 @@ def test_a_model_and_a_loader_that_are_no_functions(
 
 def test_layers_and_measures(here: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["layers", "nets:model", "--data", "nets:loader"]) == 0
-    assert "= penultimate" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "= penultimate" in listed and "MiB" not in listed
+    assert main(["layers", "nets:model", "--data", "nets:loader", "--estimate"]) == 0
+    estimate = capsys.readouterr().out
+    # of 0, 1, 2:input, 2 and outputs: 6, 6, 6, 3 and 3 units
+    assert "all of them: 0.0 MiB" in estimate and "0.0 MFLOP a sample" in estimate
+    assert "units" in estimate.splitlines()[0]
     assert main(["measures"]) == 0
     assert "arXiv:2410.04264" in capsys.readouterr().out
     assert main(["measures", "--bibtex"]) == 0
@@ -145,7 +151,7 @@ def prepare(folder: Path) -> None:
     ("command", "message"),
     [
         ([*MEASURE, "--layers", "2:inptu"], "no layer matches '2:inptu'. Nearest: 2:input"),
-        ([*MEASURE, "--measures", "nc2*"], "no measure matches 'nc2*'"),
+        ([*MEASURE, "--measures", "nc9*"], "no measure matches 'nc9*'"),
         (["measure", "nets:model", "--data", "nets:empty"], "the loader is empty or used up"),
         (["measure", "nets:idle", "--data", "nets:loader", "--layers", "1"], "layer '1' never ran"),
         (

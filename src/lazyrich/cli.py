@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
 
     layers = _verb(verbs, "layers", _layers, "list what can be read, from one batch")
     _add_model(layers)
+    layers.add_argument("--view", help="mean (default), flatten, tokens or last")
+    layers.add_argument("--estimate", action="store_true", help="memory and work of measuring them")
 
     catalogue = _verb(verbs, "measures", _measures, "list the measures with their sources")
     catalogue.add_argument("--bibtex", action="store_true", help="the sources as BibTeX")
@@ -143,15 +145,38 @@ def _arrays(a: argparse.Namespace) -> None:
 
 
 def _layers(a: argparse.Namespace) -> None:
-    from ._capture import layers
+    from ._capture import Capture, layers
     from ._table import Cells, text
 
-    found = layers(_model(a), _named(a.data, "--data"))
+    capture = Capture(_model(a), "**", view=a.view or "mean")
+    found = layers(capture, _named(a.data, "--data"))
+    head = ["name", "kind", "shape", "calls", "units", "MiB", "MFLOP/sample", "note"]
     rows = [
-        [x.name, x.kind, "" if x.shape is None else str(list(x.shape)), str(x.calls), x.note]
+        [
+            x.name,
+            x.kind,
+            "" if x.shape is None else str(list(x.shape)),
+            str(x.calls),
+            "" if x.units is None else str(x.units),
+            # float64 moments of the units; a product of each row with itself
+            "" if x.units is None else f"{x.units**2 * 8 / 2**20:.2f}",
+            "" if x.units is None else f"{2 * x.units**2 / 1e6:.2f}",
+            x.note,
+        ]
         for x in found
     ]
-    print(text(Cells(["name", "kind", "shape", "calls", "note"], rows)))
+    shown = range(len(head)) if a.estimate else [0, 1, 2, 3, 7]
+    print(text(Cells([head[i] for i in shown], [[row[i] for i in shown] for row in rows])))
+    if a.estimate:
+        print(_estimate([x.units or 0 for x in found]))
+
+
+def _estimate(widths: list[int]) -> str:
+    squares = sum(w * w for w in widths)
+    return (
+        f"all of them: {squares * 8 / 2**20:.1f} MiB of moments, times the blocks of an interval, "
+        f"and {2 * squares / 1e6:.1f} MFLOP a sample beside the forward pass"
+    )
 
 
 def _measures(a: argparse.Namespace) -> None:
