@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import lazyrich
 import pytest
+
+import lazyrich
 
 MEASURE = '''"""The largest share of the variance along one direction."""
 

@@ -106,8 +106,8 @@ def test_labels_that_come_in_turns_do_not_widen_the_interval() -> None:
         for at in (np.arange(2000), order)
     )
     assert turns.value == shuffled.value
-    assert turns.standard_error == pytest.approx(shuffled.standard_error, rel=1)
-    assert turns.standard_error == pytest.approx(math.sqrt(0.1 * 0.9 / 2000), rel=0.6)
+    for found in (turns, shuffled):  # ten blocks know an error to a quarter or so
+        assert found.standard_error == pytest.approx(math.sqrt(0.1 * 0.9 / 2000), rel=0.6)
 
 
 def test_an_interval_ends_where_the_values_end() -> None:

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import lazyrich as lz
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from lazyrich.errors import LazyrichError
 from torch import Tensor, nn
+
+import lazyrich as lz
+from lazyrich.errors import LazyrichError
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # torch's own, about groups
 Part = list[tuple[Tensor, ...]]
@@ -83,7 +84,6 @@ def assert_same(found: lz.Records, alone: lz.Records) -> None:
 @pytest.mark.parametrize("sizes", [(3, 5), (16, 16, 5, 30)])
 def test_uneven_parts(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     data = cut(*sizes)
-    data = data if sum(sizes) >= 8 else data
     on_two(tmp_path, [data[:1], data[1:]], measured)
     alone = lz.measure(capture(), data, interval=4, progress=False)
     for rank in range(2):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from lazyrich.cli import _parser
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from lazyrich import Records
 from lazyrich.cli import main
 
@@ -46,8 +47,9 @@ def test_errors_and_dimensions_are_those_published_and_pinned(
 
 
 def test_saved_features_give_the_pinned_values() -> None:
-    import lazyrich as lz
     import numpy as np
+
+    import lazyrich as lz
 
     pinned = {"res20": 8.994428, "res56": 10.100680, "kres8": 12.059544, "pyh": 8.517143}
     for name, value in pinned.items():

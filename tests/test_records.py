@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lazyrich import Definition, Record, Records
+from lazyrich import Record, Records
+from lazyrich._records import Definition
 from lazyrich.errors import UnknownName, UnreadableFile
 
 NC1 = Definition("nc1", "summary", "x", "source", "low", (0.0, math.inf))

@@ -94,6 +94,32 @@ def degenerate() -> Records:
     return Records(rows)
 
 
+def pairs(
+    rows: tuple[str, ...], columns: tuple[str, ...] = (), runs: int = 1, measure: str = "cka"
+) -> Records:
+    """Every row beside every column, or every pair of rows once."""
+    found = [(a, b) for a in rows for b in columns]
+    found = found or [(a, b) for i, a in enumerate(rows) for b in rows[i:]]
+    table = [
+        one(
+            round(1 / (1 + i % 5), 2), run=f"run {r}", layer=f"{a} ~ {b}", measure=measure, null=0.0
+        )
+        for r in range(runs)
+        for i, (a, b) in enumerate(found)
+    ]
+    return Records(table, [Definition("cka", "How alike.", "K", "Song 2012", "neither", (-1, 1))])
+
+
+def mixed_pairs() -> Records:
+    """Two models with awkward names, a value missing, one below zero, and a layer never read."""
+    found = pairs(tuple(f"block.{i}.conv's" for i in range(20)), ("V1", 'I"T', "outputs"))
+    rows = [replace(r, null=0.1) for r in found]
+    rows[1] = replace(rows[1], value=math.nan, low=None, high=None, status="undefined", note="?")
+    rows[2] = replace(rows[2], value=-0.2)
+    rows.append(one(math.nan, layer="spare ~", measure="cka", status="failed", note="never ran"))
+    return Records(rows) + records(layers=3)
+
+
 def only(table: Records) -> Any:
     """The panel of records that share one."""
     (panel,) = panels(table)
@@ -516,6 +542,59 @@ def test_writing_a_report_loads_neither_torch_nor_numpy() -> None:
     assert result.stderr.strip() == "set()"
 
 
+# Pairs of layers
+
+
+def axes(spec: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Names of rows and of columns, as they stand on the axes of a heat map."""
+    place = spec["layer"][0]["encoding"]
+    assert (place["y"]["field"], place["x"]["field"]) == ("first", "second")
+    return place["y"]["scale"]["domain"], place["x"]["scale"]["domain"]
+
+
+def test_pairs_are_a_heat_map_with_rows_and_columns_in_order_of_appearance() -> None:
+    spec = chart(only(pairs(("fc10", "fc9", "out"), ("V4", "V1"))))
+    assert axes(spec) == (["fc10", "fc9", "out"], ["V4", "V1"])
+    assert marks(spec) == ["rect", "text", "text"]
+    color = spec["layer"][0]["encoding"]["color"]
+    assert color["scale"] == {"scheme": "viridis", "domain": [0, 1], "clamp": True}
+    assert {t["field"] for t in spec["encoding"]["tooltip"]} >= {"layer", "value", "low", "null"}
+
+
+def test_pairs_that_came_once_stand_on_both_sides_of_the_diagonal() -> None:
+    spec = chart(only(pairs(("a", "b", "c"))))
+    assert axes(spec) == (["a", "b", "c"],) * 2
+    assert [m for m in marks(spec) if m == "rect"] == ["rect"] * 2
+    turned = spec["layer"][3]["encoding"]
+    assert (turned["x"]["field"], turned["y"]["field"]) == ("first", "second")
+    both = chart(only(pairs(("a", "b"), ("a", "b"))))
+    assert marks(both).count("rect") == 1
+
+
+def test_wide_heat_maps_have_no_numbers_in_their_cells() -> None:
+    spec = chart(only(pairs(("a",), tuple(f"l{i}" for i in range(13)))))
+    assert marks(spec) == ["rect", "text"]
+
+
+def test_one_run_of_several_is_chosen_for_the_heat_map() -> None:
+    spec = chart(only(pairs(("a",), ("b",), runs=2)))
+    assert spec["params"][0]["bind"]["options"] == ("run 0", "run 1")
+
+
+def test_pairs_over_steps_are_lines() -> None:
+    steps = [replace(r, step=s) for s in (0, 1, 2) for r in pairs(("a",), ("b",))]
+    assert "line" in marks(chart(only(Records(steps))))
+
+
+def test_a_heat_map_states_its_null_level_and_what_is_beyond_the_colors(tmp_path: Path) -> None:
+    text = report(mixed_pairs(), tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Unrelated data would give 0.1." in text
+    assert "Colors end at 0 and 1" in text
+    assert "never ran" in text
+    plain = report(pairs(("a",), ("b",)), tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Unrelated data would give 0." in plain and "Colors end" not in plain
+
+
 # The browser
 
 CHROMIUM = shutil.which("chromium")
@@ -525,6 +604,9 @@ CASES = {
     "two runs, 15 steps": lambda: records(runs=2, steps=(0, *(2**i for i in range(14)))),
     "one run, many layers over steps": lambda: records(steps=(0, 10, 20), layers=12),
     "more runs than colors": lambda: records(runs=9, layers=2),
+    "pairs of one model": lambda: pairs(("conv1", "conv2", "fc", "outputs")),
+    "pairs of two models": mixed_pairs,
+    "pairs in three runs": lambda: pairs(("a", "b"), ("c", "d", "e"), runs=3),
     "failures": failures,
     "degenerate": degenerate,
 }

@@ -1,6 +1,7 @@
 """The two laws of every statistic, and that each equals its plain formula in float64."""
 
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
@@ -67,7 +68,9 @@ makers = st.sampled_from([cloud, partly_labelled])
 @every_kind
 @given(sizes=sizes, offset=st.sampled_from(OFFSETS), make=makers)
 @settings(max_examples=25, deadline=None)
-def test_of_a_concatenation_is_the_sum(kind, sizes, offset, make) -> None:
+def test_of_a_concatenation_is_the_sum(
+    kind: type, sizes: list[int], offset: float, make: Callable[..., Batch]
+) -> None:
     parts = [make(n, i, offset) for i, n in enumerate(sizes)]
     tolerance = 1e-12 * max(1.0, abs(offset))
     assert_same(total(kind.of(p) for p in parts), kind.of(Batch.cat(parts)), tolerance)
@@ -76,7 +79,9 @@ def test_of_a_concatenation_is_the_sum(kind, sizes, offset, make) -> None:
 @every_kind
 @given(sizes=sizes, offset=st.sampled_from(OFFSETS), make=makers)
 @settings(max_examples=25, deadline=None)
-def test_addition_is_associative(kind, sizes, offset, make) -> None:
+def test_addition_is_associative(
+    kind: type, sizes: list[int], offset: float, make: Callable[..., Batch]
+) -> None:
     a, b, c = (kind.of(make(n, i, offset)) for i, n in enumerate(sizes[:3]))
     assert_same((a + b) + c, a + (b + c), 1e-12 * max(1.0, abs(offset)))
 
@@ -118,11 +123,65 @@ def test_moments_are_those_of_the_rows_as_given(dtype: torch.dtype, offset: floa
 def test_one_product_holds_all_kinds() -> None:
     parts = [cloud(n, n, 100.0) for n in (7, 1, 30)]
     joint = total(JointClassMoments.of(p) for p in parts)
-    for kind in (Moments, ClassMoments, JointMoments):
+    for kind in (Moments, FourthMoments, ClassMoments, JointMoments):
         assert_same(joint.read(kind), kind.of(Batch.cat(parts)), 1e-9)
-    assert_same(total(map(ClassMoments.of, parts)).read(Moments), joint.read(Moments), 1e-9)
-    assert_same(total(map(JointMoments.of, parts)).read(Moments), joint.read(Moments), 1e-9)
+    for kind in (ClassMoments, JointMoments):
+        for inner in (Moments, FourthMoments):
+            assert_same(total(map(kind.of, parts)).read(inner), joint.read(inner), 1e-9)
     assert joint.read(JointClassMoments) is joint
+
+
+def test_tails_are_sums_about_the_mean() -> None:
+    parts = [cloud(n, n, 100.0) for n in (7, 1, 30)]
+    x = Batch.cat(parts).x.numpy()
+    x = x - x.mean(0)
+    squares = (x**2).sum(1)
+    for kind in (FourthMoments, ClassMoments, JointMoments, JointClassMoments):
+        tail = total(map(kind.of, parts)).read(FourthMoments).tail
+        np.testing.assert_allclose(tail.cubic, squares @ x, atol=1e-9)
+        np.testing.assert_allclose(tail.quartic, squares @ squares, rtol=1e-11)
+
+
+@pytest.mark.parametrize("kind", [ClassMoments, JointClassMoments])
+def test_rows_without_a_label_count_as_rows_and_in_no_class(kind: type[Statistic]) -> None:
+    parts = [partly_labelled(n, n) for n in (7, 1, 30)]
+    everything = Batch.cat(parts)
+    known = everything.rows(everything.labels != NO_LABEL)
+    found = total(map(kind.of, parts))
+    assert found.n == len(everything)
+    for inner in (Moments, FourthMoments):
+        assert_same(found.read(inner), inner.of(everything), 1e-12)
+    by_class, alone = found.read(ClassMoments), ClassMoments.of(known)
+    assert by_class.labelled == len(known)
+    assert_same(replace(by_class, unlabelled=None), alone, 1e-12)
+    if kind is JointClassMoments:
+        assert_same(found.read(JointMoments), JointMoments.of(everything), 1e-12)
+
+
+def test_the_names_of_classes_do_not_matter() -> None:
+    batch = cloud(40, 0)
+    renamed = replace(batch, labels=1000 * batch.labels - 1)
+    a, b = ClassMoments.of(batch), ClassMoments.of(renamed)
+    assert b.classes.tolist() == [-1, 999, 1999, 2999]
+    assert_same(replace(b, classes=a.classes), a, 0)
+
+
+def test_classes_are_counted_where_there_are_labels() -> None:
+    a, b = (partly_labelled(30, i) for i in range(2))
+    counts = (JointMoments.of(a) + JointMoments.of(b)).labels
+    labels = torch.cat([a.labels, b.labels])
+    assert counts.classes.tolist() == [-7, 143]
+    assert counts.counts.tolist() == [(labels == c).sum() for c in (-7, 143)]
+    assert ClassCounts.of(replace(a, labels=None)) is None
+    assert JointMoments.of(replace(a, labels=None)).labels is None
+
+
+def test_predictions_skip_rows_without_a_label() -> None:
+    outputs = torch.eye(3)
+    found = Predictions.of(Batch(outputs, torch.tensor([0, NO_LABEL, 1]), outputs))
+    none = Predictions.of(Batch(outputs, torch.full((3,), NO_LABEL), outputs))
+    both = found + none
+    assert (both.n, both.labelled, both.correct, both.lowest, both.highest) == (6, 2, 1, 0, 1)
 
 
 def test_class_moments_equal_numpy_class_by_class() -> None:
@@ -131,6 +190,8 @@ def test_class_moments_equal_numpy_class_by_class() -> None:
     x, y = batch.x.numpy(), batch.labels.numpy()
     within = sum(np.cov(x[y == c].T, bias=True) * (y == c).sum() for c in range(4))
     np.testing.assert_allclose(moments.within, within, rtol=1e-10)
+    squares = [np.trace(np.cov(x[y == c].T, bias=True)) * (y == c).sum() for c in range(4)]
+    np.testing.assert_allclose(moments.squares, squares, rtol=1e-10)
     for c in range(4):
         np.testing.assert_allclose(moments.means[c], x[y == c].mean(0), rtol=1e-12)
 
@@ -148,7 +209,7 @@ def test_scatter_within_keeps_its_digits_when_classes_collapse() -> None:
 def test_an_empty_batch_adds_nothing() -> None:
     batch = cloud(9, 0)
     nothing = batch.rows(torch.zeros(9, dtype=torch.bool))
-    for kind in (Moments, ClassMoments, JointMoments, JointClassMoments):
+    for kind in CLOUDS:
         whole = kind.of(batch)
         assert_same(kind.of(nothing) + whole, whole, 1e-12)
         assert_same(whole + kind.of(nothing), whole, 1e-12)
@@ -164,6 +225,40 @@ def test_predictions_count_hits() -> None:
     outputs = torch.tensor([[2.0, 1.0], [0.0, 1.0], [3.0, 1.0]])
     found = Predictions.of(Batch(outputs, torch.tensor([0, 1, 1]), outputs))
     assert (found.n, found.correct, found.highest) == (3, 2, 1)
+
+
+def test_a_scatter_by_blocks_is_the_product() -> None:
+    x = torch.randn(50, 300)
+    rows = (x - x.mean(0)).double()
+    found = Moments.of(Batch(x)).scatter
+    torch.testing.assert_close(found, rows.T @ rows, rtol=1e-5, atol=1e-5)
+    assert torch.equal(found, found.T)
+
+
+def test_products_have_all_digits_even_if_training_makes_do_with_less() -> None:
+    before = torch.get_float32_matmul_precision()
+    rows = torch.randn(400, 200)
+    try:
+        torch.set_float32_matmul_precision("medium")
+        found = Moments.of(Batch(rows)).scatter
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    expected = Moments.of(Batch(rows.double())).scatter
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0, 1e4, 1e8])
+def test_eigenvalues_about_zero_survive_a_large_mean(size: float) -> None:
+    x = torch.randn(60, 5, dtype=torch.float64) / torch.arange(1, 6)
+    mean = size * torch.tensor([1.0, 2, -1, 0.5, 0], dtype=torch.float64)
+    values, axes = replace(Moments.of(Batch(x - x.mean(0))), mean=mean).about_zero
+    expected = torch.linalg.svdvals(torch.cat([x - x.mean(0) + mean])).square() / 60
+    torch.testing.assert_close(values, expected, rtol=1e-9 if size < 1e6 else 1e-6, atol=1e-9)
+    torch.testing.assert_close(axes.T @ axes, torch.eye(5, dtype=torch.float64))
+    second = (x - x.mean(0)).T @ (x - x.mean(0)) / 60 + mean.outer(mean)
+    left = second @ axes - axes * values
+    assert left.norm() < 1e-12 * second.norm()
 
 
 @every_kind

@@ -7,10 +7,11 @@ from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ._capture import Capture as Capture, Layer as Layer, layers as layers
+    from ._comparison import compare as compare
     from ._engine import measure as measure, measure_arrays as measure_arrays
     from ._inputs import Inputs as Inputs
     from ._recorder import Recorder as Recorder
-    from ._records import Definition as Definition, Record as Record, Records as Records
+    from ._records import Record as Record, Records as Records
     from ._report import report as report
     from ._schedules import every as every, log_spaced as log_spaced
     from .errors import LazyrichError as LazyrichError, LazyrichWarning as LazyrichWarning
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "measure": "_engine",
     "measure_arrays": "_engine",
+    "compare": "_comparison",
     "report": "_report",
     "Recorder": "_recorder",
     "Inputs": "_inputs",
@@ -40,7 +42,6 @@ _WHERE = {
     "layers": "_capture",
     "Record": "_records",
     "Records": "_records",
-    "Definition": "_records",
     "every": "_schedules",
     "log_spaced": "_schedules",
     "CATALOGUE": "measures",

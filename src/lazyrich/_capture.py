@@ -93,9 +93,7 @@ class Capture:
             raise LazyrichError("the model is on the meta device, without weights: load it first.")
         patterns = [layers] if isinstance(layers, str) else layers
         if patterns is not None and not (patterns and all(patterns)):
-            raise LazyrichError(
-                f"layers={layers!r} names no layer; leave it out for all."
-            )
+            raise LazyrichError(f"layers={layers!r} names no layer; leave it out for all.")
         self.model = unwrapped(model)
         self.view = view
         self._selection = Selection.of(self.model, patterns, penultimate, outputs)
@@ -127,7 +125,7 @@ class Capture:
     ) -> Generator[dict[str, Batch], None, None]:
         """The layers of the model, in execution order, for each item of the data.
 
-        Until the generator ends or is closed, the model is in evaluation mode.
+        Between two of them the model is as it was, so that others may use it meanwhile.
 
         Raises:
             EmptyData: the data yields nothing.
@@ -135,9 +133,11 @@ class Capture:
             NotExecuted: a layer asked for by its full name that did not run.
             ShapeError: a batch or an activation whose samples cannot be told.
         """
-        with self.session(seed) as session:
-            for item in Source(data, seed).items():
-                yield session.read(self.inputs(item))
+        session = self.session(seed)
+        for item in Source(data, seed).items():
+            with session:
+                layers = session.read(self.inputs(item))
+            yield layers
 
     def layers(self, data: Iterable[Any], *, seed: int = 0) -> list[Layer]:
         """What can be read, in execution order, from one pass over the first batch.

@@ -120,7 +120,8 @@ class LayerSums:
         batch = Batch.cat(self._waiting)
         self._waiting = []
         if self._dtype is not None:
-            batch = Batch(batch.x.to(self._dtype), batch.labels, batch.outputs, batch.samples)
+            other = None if batch.other is None else batch.other.to(self._dtype)
+            batch = replace(batch, x=batch.x.to(self._dtype), other=other)
         self.dtype = str(torch.promote_types(batch.x.dtype, torch.float32)).removeprefix("torch.")
         block = dealt(numbers(batch), len(self._sums))
         for number, sums in enumerate(self._sums):
@@ -202,7 +203,8 @@ def _finite(x: Tensor) -> bool:
 
 
 def _widths(batch: Batch) -> tuple[int, int, int]:
-    outputs = 0 if batch.outputs is None else batch.outputs.shape[1]
+    beside = batch.outputs if batch.other is None else batch.other
+    outputs = 0 if beside is None else beside.shape[1]
     classes = 0 if batch.labels is None else len(torch.unique(batch.labels))
     return batch.x.shape[1], outputs, classes
 

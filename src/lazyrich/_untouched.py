@@ -40,7 +40,7 @@ def _hold(module: nn.Module, buffers: dict[str, torch.Tensor | None]) -> None:
     for name in set(module._buffers.keys()) - buffers.keys():
         del module._buffers[name]
     for name, buffer in buffers.items():
-        if module._buffers[name] is not buffer:
+        if name not in module._buffers or module._buffers[name] is not buffer:
             module._buffers[name] = buffer
 
 

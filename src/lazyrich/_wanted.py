@@ -1,7 +1,8 @@
 """The measures asked for, and the statistics that they need of each layer."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from fnmatch import fnmatchcase
 
 import torch
@@ -12,7 +13,7 @@ from ._records import Records
 from ._sums import LayerSums, check_memory, covering
 from .errors import LazyrichError, MissingInput, TooFewSamples, UnknownName
 from .measures import CATALOGUE, Measure, Profile
-from .statistics import Batch, Weights
+from .statistics import Batch, PairMoments, Weights
 
 log = logging.getLogger("lazyrich")
 Chosen = Sequence[Measure | str] | Measure | str | None
@@ -64,6 +65,13 @@ class Wanted:
         helpers = [CATALOGUE[m.argument] for m in self.measures if m.needs is Profile]
         names = {m.name for m in self.measures}
         self.needed = [*self.measures, *(h for h in helpers if h.name not in names)]
+
+    def among(self, keep: Callable[[Measure], bool]) -> "Wanted":
+        """The same for some of the measures."""
+        fewer = copy(self)
+        fewer.measures = [m for m in self.measures if keep(m)]
+        fewer.needed = [m for m in self.needed if keep(m)]
+        return fewer
 
     @property
     def rotates(self) -> bool:
@@ -170,7 +178,8 @@ def _seeded(m: Measure, seed: int) -> Measure:
 
 def _look_up(measures: Chosen) -> list[Measure]:
     if measures is None:
-        return list(CATALOGUE.values())
+        alone = (m for m in CATALOGUE.values() if m.needs is not PairMoments)
+        return list(alone)  # similarities of two representations are for compare()
     chosen: list[Measure] = []
     for m in [measures] if isinstance(measures, (str, Measure)) else measures:
         if isinstance(m, Measure):

@@ -2,12 +2,15 @@
 
 import numpy as np
 
+from .unbiased import hsic_1
+
 
 def _kernels(x, outputs, kind="literal"):
     n = len(x)
     h = np.eye(n) - 1 / n
     centered = x - x.mean(0)
-    f = outputs - outputs.mean(0) if kind == "span" else outputs
+    f = outputs - outputs.mean(1, keepdims=True) if kind == "gauge" else outputs
+    f = f if kind == "literal" else f - f.mean(0)
     left, sizes, _ = np.linalg.svd(f, full_matrices=False)
     basis = left[:, sizes > 1e-5 * sizes[0]]
     return centered @ centered.T, h @ basis @ basis.T @ h
@@ -16,6 +19,16 @@ def _kernels(x, outputs, kind="literal"):
 def low_rank_richness(x, labels, outputs, kind="literal"):
     k, p = _kernels(x, outputs, kind)
     return 1 - (k * p).sum() / (np.linalg.norm(k) * np.linalg.norm(p))
+
+
+def low_rank_richness_adjusted(x, labels, outputs, kind="literal"):
+    """Explained variance as in adjusted R2, with as many parameters as the projection's trace."""
+    n = len(x)
+    k, p = _kernels(x, outputs, kind)
+    parameters, everything = np.trace(p), np.trace(k)
+    residual = everything - (k * p).sum()
+    explained = everything / (n - 1) - residual / (n - 1 - parameters)
+    return 1 - explained / np.sqrt(np.linalg.norm(p) ** 2 * hsic_1(k, k))
 
 
 def output_rank(x, labels, outputs, kind="literal"):

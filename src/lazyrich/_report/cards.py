@@ -44,9 +44,24 @@ def _explained(panel: Panel) -> str:
     whole = panel.is_curve or panel.is_trajectory
     told = {
         "Shaded: 95 % interval.": panel.has("low") and whole,
-        "Bars: 95 % interval.": panel.has("low") and not whole,
-        "Dashed: the level that unrelated data would give.": panel.has("null"),
+        "Bars: 95 % interval.": panel.has("low") and not (whole or panel.is_matrix),
+        "Dashed: the level that unrelated data would give.": panel.has("null")
+        and not panel.is_matrix,
+        **_of_matrix(panel),
         '×: no value, <a href="#notes-and-failures">see why</a>.': panel.has_gaps,
         "Last step; ranks spaced logarithmically; round-off left out.": panel.is_curve,
     }
     return " ".join(sentence for sentence, holds in told.items() if holds)
+
+
+def _of_matrix(panel: Panel) -> dict[str, bool]:
+    nulls = panel.numbers("null")
+    level = f"{min(nulls):.3g} to {max(nulls):.3g}" if nulls else ""
+    if nulls and f"{min(nulls):.3g}" == f"{max(nulls):.3g}":
+        level = f"{min(nulls):.3g}"
+    below = min(panel.numbers("value")) < 0
+    return {
+        "Row: the first of the pair; column: the second.": panel.is_matrix,
+        f"Unrelated data would give {level}.": panel.is_matrix and bool(nulls),
+        "Colors end at 0 and 1; values below are written as they are.": panel.is_matrix and below,
+    }

@@ -13,6 +13,7 @@ from .encodings import (
     step_axis,
     value_axis,
 )
+from .matrices import matrix
 from .panels import Panel
 
 Spec = dict[str, Any]
@@ -48,9 +49,12 @@ CONFIG: Spec = {
 
 
 def chart(panel: Panel, richer: str = "neither") -> Spec:
-    """The chart that suits the panel: curve, trajectory over steps, or profile over layers."""
+    """The chart that suits the panel: curve, trajectory over steps, profile or matrix of layers."""
     if panel.is_curve:
         return curve(panel)
+    if panel.is_matrix:
+        base = _base(panel, f"{panel.measure} of every pair of layers")
+        return matrix(panel, base, _tooltip(panel))
     return trajectory(panel, richer) if panel.is_trajectory else profile(panel, richer)
 
 

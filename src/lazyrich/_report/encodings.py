@@ -119,6 +119,26 @@ def name_axis(field: str, names: Sequence[str]) -> Encoding:
     return {"field": field, "type": "nominal", "title": title, "scale": scale, "axis": axis}
 
 
+def matrix_axis(field: str, names: Sequence[str]) -> Encoding:
+    """Rows or columns of a heat map, in order of appearance; the second side's run along x."""
+    angle = {"labelAngle": -50} if field == "second" else {}
+    axis = {"labelExpr": _shortened(22), "labelLimit": 160, "grid": False, "ticks": False} | angle
+    return {
+        "field": field,
+        "type": "nominal",
+        "title": f"{field}, in execution order",
+        "scale": {"domain": names},
+        "axis": axis,
+    }
+
+
+def share_color() -> Encoding:
+    """One scale from 0 to 1 for all heat maps, readable without color vision and in gray."""
+    scale = {"scheme": "viridis", "domain": [0, 1], "clamp": True}
+    legend = {"title": "value", "orient": "right", "values": [0, 0.25, 0.5, 0.75, 1]}
+    return {"field": "value", "type": "quantitative", "scale": scale, "legend": legend}
+
+
 def _shortened(length: int) -> str:
     """Long names lose their beginning: layers of a model differ in their last part."""
     return f"length(datum.label) > {length} ? '…' + slice(datum.label, {1 - length}) : datum.label"

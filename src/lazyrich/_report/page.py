@@ -11,7 +11,7 @@ from ..errors import LazyrichError
 from . import tables
 from .cards import card
 from .charts import CONFIG, Spec, chart
-from .panels import Panel, data, panels
+from .panels import PAIR, Panel, data, panels
 from .text import escape, spread
 
 _LIBRARIES = ("vega", "vega-lite", "vega-embed")
@@ -98,7 +98,8 @@ def _page(records: Records, title: str) -> str:
 
 
 def _overview(records: Records, caveats: int) -> str:
-    layers = [name for name in records.unique("layer") if " -> " not in name]  # pairs of layers
+    alone = (name for name in records.unique("layer") if " -> " not in name)
+    layers = {part for name in alone for part in name.split(PAIR)}
     facts = {
         "runs": _listed(records.unique("run")),
         "layers": f"{len(layers):,}",

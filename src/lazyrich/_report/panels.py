@@ -9,6 +9,7 @@ from typing import Any
 from .._records import Record, Records
 
 COLUMNS = ("chart", "run", "step", "layer", "index", "value", "low", "high", "null")
+PAIR = " ~ "  # between the names of two layers that were compared
 _VARIANTS = ("view", "estimator", "dtype", "seed")
 _MAIN_LAYERS = ("penultimate", "features")
 _POINTS = 80  # more points than that on one logarithmic curve cannot be told apart on a page
@@ -40,6 +41,34 @@ class Panel:
     @property
     def is_trajectory(self) -> bool:
         return not self.is_curve and len({(r.run, r.step) for r in self.rows}) > len(self.runs)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it shows pairs of layers, at one step."""
+        pairs = any(PAIR in layer for layer in self.layers)
+        return pairs and not (self.is_curve or self.is_trajectory)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The layers that were compared."""
+        parts = (layer.partition(PAIR) for layer in self.layers if PAIR in layer)
+        return [(first, second) for first, _, second in parts]
+
+    @property
+    def sides(self) -> tuple[list[str], list[str]]:
+        """Names of rows and of columns of a heat map, in order of appearance."""
+        first, second = zip(*self.pairs, strict=True)
+        if self.is_half:  # both sides are the same, and the last row has no column of its own
+            first = second = (*first, *second)
+        return list(dict.fromkeys(first)), list(dict.fromkeys(second))
+
+    @property
+    def is_half(self) -> bool:
+        """Whether each pair came once, the layers of one model with each other."""
+        pairs = set(self.pairs)
+        names = {name for pair in pairs for name in pair}
+        once = all(a == b or (b, a) not in pairs for a, b in pairs)
+        return once and all((name, name) in pairs for name in names)
 
     @property
     def runs(self) -> tuple[str, ...]:

@@ -5,14 +5,23 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf, nan
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from ..errors import LazyrichWarning, Undefined, UnknownName
 from ..statistics import Statistic, Weights
 
 Invariance = Literal[
-    "shift", "rotation", "scale", "order", "affine", "output_shift", "output_scale", "output_map"
+    "shift",
+    "rotation",
+    "scale",
+    "order",
+    "affine",
+    "swap",
+    "output_shift",
+    "output_scale",
+    "output_map",
 ]
 Richer = Literal["low", "high", "neither"]
 Curve = dict[int, float]
@@ -120,6 +129,9 @@ class Measure:
         for option in options:
             if option not in known:
                 raise UnknownName(f"option of {self.name}", option, known)
+            words = get_args(get_type_hints(self.function).get(option))
+            if words and all(isinstance(w, str) for w in words) and options[option] not in words:
+                raise UnknownName(f"{option} of {self.name}", str(options[option]), words)
         return replace(self, options={**self.options, **options})
 
     def evaluate(self, data: Data, initial: Data | None = None) -> Evaluated:
@@ -143,7 +155,7 @@ class Measure:
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters if p.default is not p.empty}
 
-    @property
+    @cached_property
     def conventions(self) -> str:
         """The estimator and every option in force but the seed, as records state it."""
         options = self.defaults() | dict(self.options)

@@ -1,8 +1,9 @@
 """How many directions a representation uses: the participation ratio of its covariance."""
 
-from ..errors import Undefined
-from ..statistics import Moments
+from ..statistics import FourthMoments, Moments
 from ._published import Estimate, published
+from ._spectra import judged, varying
+from ._unbiased import squared_norm, squared_trace
 
 
 @published(
@@ -10,7 +11,7 @@ from ._published import Estimate, published
     bounds=(1, float("inf")),
     invariant={"shift", "rotation", "scale", "order"},
 )
-def effective_dimension(x: Moments) -> float | Estimate:
+def effective_dimension(x: Moments) -> Estimate:
     r"""Participation ratio of the spectrum of the centered covariance.
 
     $(\sum_i \lambda_i)^2 / \sum_i \lambda_i^2 = (\operatorname{tr} C)^2 / \lVert C \rVert_F^2$
@@ -26,20 +27,27 @@ def effective_dimension(x: Moments) -> float | Estimate:
     """
     covariance = varying(x).covariance
     value = (covariance.trace().square() / covariance.square().sum()).item()
-    n = int(x.n)
-    if n < 10 * value:
-        return Estimate(
-            value, f"biased low: n = {n} is less than ten times the value", caution=True
-        )
-    return value
+    return judged(value, int(x.n))
 
 
-def varying(x: Moments) -> Moments:
-    """The same moments, if they vary at all.
+@published(
+    "Chun, Canatar, Chung & Lee, ICLR 2026, arXiv:2509.26560 (rows corrected)",
+    bounds=(0, float("inf")),
+    invariant={"shift", "rotation", "scale", "order"},
+    estimator="ratio of U-statistics",
+)
+def effective_dimension_debiased(x: FourthMoments) -> Estimate:
+    r"""Participation ratio of the covariance of all samples there could be, of which n were drawn.
 
-    Raises:
-        Undefined: every row is the same, up to rounding.
+    $\widehat{(\operatorname{tr} \Sigma)^2} / \widehat{\lVert \Sigma \rVert_F^2}$, each the mean
+    over all choices of four distinct samples.
+
+    It may exceed the number of units. Units are taken as they are: the correction for units that
+    were not recorded, which the source adds, is another quantity.
     """
-    if float(x.covariance.trace()) <= 1e-28 * float(x.mean.square().sum()):
-        raise Undefined("the activations are the same for every sample")
-    return x
+    varying(x.moments)
+    value, n = squared_trace(x) / squared_norm(x), int(x.n)
+    if n < value:
+        note = f"extrapolated: n = {n} is less than the value"
+        return Estimate(value, note, caution=True)
+    return Estimate(value)

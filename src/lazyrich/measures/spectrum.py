@@ -4,7 +4,7 @@ import torch
 
 from ..statistics import Moments
 from ._published import Curve, published
-from .effective_dimension import varying
+from ._spectra import eigenvalues
 
 
 @published(
@@ -17,11 +17,16 @@ def spectrum(x: Moments) -> Curve:
 
     $\lambda_k / \sum_i \lambda_i$, eigenvalues of the centered covariance, largest first.
 
-    Wide layers give ranks 1 to 16 and log-spaced ones beyond; every share that is given is exact.
+    Wide layers give ranks 1 to 16 and log-spaced ones beyond; every share that is given is exact,
+    and those that rounding would drown are left out.
     """
-    values = varying(x).eigenvalues
-    shares = values / values.sum()
-    return {k: shares[k - 1].item() for k in thinned(len(shares))}
+    values = eigenvalues(x, centered=True)
+    return at_ranks(values / values.sum())
+
+
+def at_ranks(values: torch.Tensor) -> Curve:
+    """A curve through the ranks that are shown."""
+    return {k: values[k - 1].item() for k in thinned(len(values))}
 
 
 def thinned(d: int) -> list[int]:

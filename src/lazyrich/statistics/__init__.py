@@ -5,6 +5,7 @@ from .classes import NO_LABEL, ClassCounts, ClassMoments
 from .clouds import Clouds
 from .joint import JointClassMoments, JointMoments
 from .moments import FourthMoments, Moments
+from .pairs import CrossMoments, PairMoments
 from .points import Points
 from .predictions import Predictions
 from .weights import Weights
@@ -15,10 +16,12 @@ __all__ = [
     "ClassCounts",
     "ClassMoments",
     "Clouds",
+    "CrossMoments",
     "FourthMoments",
     "JointClassMoments",
     "JointMoments",
     "Moments",
+    "PairMoments",
     "Points",
     "Predictions",
     "Statistic",

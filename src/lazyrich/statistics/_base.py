@@ -32,12 +32,14 @@ class Batch:
         labels: class of each row.
         outputs: the model's raw outputs for each row.
         samples: number of the sample that each row comes from (several tokens, one sample).
+        other: rows of another representation of the same samples.
     """
 
     x: Float[Tensor, "n d"]
     labels: Int[Tensor, " n"] | None = None
     outputs: Float[Tensor, "n c"] | None = None
     samples: Int[Tensor, " n"] | None = None
+    other: Float[Tensor, "n e"] | None = None
 
     def __len__(self) -> int:
         return len(self.x)

@@ -5,7 +5,9 @@ therefore centered before they are multiplied, in their own precision, while mea
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +15,7 @@ from torch import Tensor
 
 _SLAB = 1 << 17  # numbers that are copied to float64 at a time: they stay in the cache
 _BLOCK = 128  # columns of a block of a scatter on the CPU, of which only the upper half is computed
+_NEGLIGIBLE = 1e-9  # share of a group's squares that may come from the rounding of its mean
 _WIDE_BLOCK = 2048  # elsewhere small blocks would leave the device idle
 
 
@@ -24,27 +27,28 @@ class Centered:
         counts: rows in each group.
         means: group means, float64.
         rows: the rows less their group's mean.
+        squares: squared lengths of the rows of each group, summed.
         precision: relative spacing of the numbers that are multiplied.
     """
 
     counts: Float[Tensor, " g"]
     means: Float[Tensor, "g d"]
     rows: Float[Tensor, "n d"]
+    squares: Float[Tensor, " g"]
     precision: float
 
     def scatter(self) -> Float[Tensor, "d d"]:
         """Sum of the rows' products with themselves; half the blocks, the others by symmetry."""
         d = self.rows.shape[1]
         block = _BLOCK if self.rows.device.type == "cpu" else _WIDE_BLOCK
-        if d <= block:
-            return double(self.rows.T @ self.rows)
         scatter = self.means.new_empty(d, d)
-        for i in range(0, d, block):
-            left = self.rows[:, i : i + block].T
-            for j in range(i, d, block):
-                product = left @ self.rows[:, j : j + block]
-                scatter[i : i + block, j : j + block] = product
-                scatter[j : j + block, i : i + block] = product.T
+        with _all_digits():
+            for i in range(0, d, block):
+                left = self.rows[:, i : i + block].T
+                for j in range(i, d, block):
+                    product = left @ self.rows[:, j : j + block]
+                    scatter[i : i + block, j : j + block] = product
+                    scatter[j : j + block, i : i + block] = product.T
         return scatter
 
     def product(self, other: "Centered") -> Float[Tensor, "d e"]:
@@ -54,11 +58,6 @@ class Centered:
             turned.addmm_(double(other.rows[at]).T, double(self.rows[at]))
         return turned.T.contiguous()
 
-    def squares(self, group: Int[Tensor, " n"]) -> Float[Tensor, " g"]:
-        """Sum of the squared lengths of the rows of each group."""
-        lengths = double(torch.linalg.vecdot(self.rows, self.rows))
-        return torch.zeros_like(self.counts).index_add_(0, group.to(lengths.device), lengths)
-
 
 def center(
     x: Float[Tensor, "n d"], group: Int[Tensor, " n"] | None = None, groups: int = 1
@@ -67,15 +66,34 @@ def center(
     x = working(x)
     counts, means = _means(x, group, groups)
     coarse = means.to(device=x.device, dtype=x.dtype)
-    fine = (means - double(coarse)).to(device=x.device, dtype=x.dtype)
     rows = torch.empty_like(x, memory_format=torch.contiguous_format)
-    exact = x.dtype == torch.float64
+    _subtract(x, coarse, group, rows)
+    squares = _squares(rows, counts, group)
+    left = means - double(coarse)
+    # float32 may round a large mean by as much as a small spread
+    if bool((counts * left.square().sum(1) > _NEGLIGIBLE * squares).any()):
+        _subtract(rows, left.to(device=x.device, dtype=x.dtype), group, rows)
+        squares = _squares(rows, counts, group)
+    return Centered(counts, means, rows, squares, torch.finfo(x.dtype).eps)
+
+
+def _subtract(
+    x: Float[Tensor, "n d"],
+    means: Float[Tensor, "g d"],
+    group: Int[Tensor, " n"] | None,
+    out: Float[Tensor, "n d"],
+) -> None:
     for at in slabs(x):
-        where = slice(None) if group is None else group[at]
-        torch.sub(x[at], coarse[where], out=rows[at])
-        if not exact:  # float32 rounds a large mean by more than a small spread
-            rows[at] -= fine[where]
-    return Centered(counts, means, rows, torch.finfo(x.dtype).eps)
+        torch.sub(x[at], means if group is None else means[group[at]], out=out[at])
+
+
+def _squares(
+    rows: Float[Tensor, "n d"], counts: Float[Tensor, " g"], group: Int[Tensor, " n"] | None
+) -> Float[Tensor, " g"]:
+    lengths = double(torch.linalg.vecdot(rows, rows))
+    if group is None:
+        return lengths.sum()[None]
+    return torch.zeros_like(counts).index_add_(0, group.to(lengths.device), lengths)
 
 
 def _means(
@@ -92,6 +110,29 @@ def _means(
         for at in slabs(x):
             sums.index_add_(0, member[at], double(x[at]))
     return counts, sums / counts.clamp(min=1)[:, None]
+
+
+@contextmanager
+def _all_digits() -> Iterator[None]:
+    """Multiply float32 as float32, even where training has been told to make do with less."""
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # torch up to 2.8
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
+    # these two are safe to read and set whichever of its two interfaces the user spoke to
+    places = torch.backends.cuda.matmul, cast(Any, torch.backends.mkldnn).matmul
+    found = [place.fp32_precision for place in places]
+    try:
+        for place in places:
+            place.fp32_precision = "ieee"
+        yield
+    finally:
+        for place, precision in zip(places, found, strict=True):
+            place.fp32_precision = precision
 
 
 def slabs(x: Float[Tensor, "n d"]) -> Iterator[slice]:

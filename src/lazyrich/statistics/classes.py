@@ -67,7 +67,7 @@ class ClassMoments(Statistic):
             classes.to(means.device),
             counts,
             means,
-            centered.squares(member),
+            centered.squares,
             centered.scatter(),
             Tail.of(x, common),
             centered.precision,
@@ -160,12 +160,13 @@ class ClassCounts:
         """None where the data brings no labels."""
         if batch.labels is None:
             return None
-        classes, counts = batch.labels[has_label(batch)].unique(return_counts=True)
+        classes, counts = torch.unique(batch.labels[has_label(batch)], return_counts=True)
         counts = double(counts)
         return cls(classes.to(counts.device), counts)
 
     def __add__(self, other: "ClassCounts") -> "ClassCounts":
-        classes, at = torch.cat([self.classes, other.classes]).unique(return_inverse=True)
+        both = torch.cat([self.classes, other.classes])
+        classes, at = torch.unique(both, return_inverse=True)
         counts = torch.cat([self.counts, other.counts])
         return ClassCounts(classes, counts.new_zeros(len(classes)).index_add(0, at, counts))
 

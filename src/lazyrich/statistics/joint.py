@@ -141,11 +141,12 @@ class JointClassMoments(Statistic):
     def size(d: int, c: int, k: int) -> int:
         return (d + c) * (d + k + 2) + c * c + 3 * k
 
-    @property
+    @cached_property
     def by_class(self) -> ClassMoments:
         """Moments of the features by class."""
-        rest = None if self.unlabelled is None else self.unlabelled.features
-        return replace(self.features, unlabelled=rest)
+        if self.unlabelled is None:
+            return self.features  # and what it has worked out already
+        return replace(self.features, unlabelled=self.unlabelled.features)
 
     @property
     def pooled(self) -> Moments:

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from ...errors import Undefined
 from .conic_projection import Projections
-from .conventions import Conventions, Radius
-from .dichotomies import GROUPS
+from .conventions import Conventions
 from .manifold_gram import Manifolds
 
 _RANK = 1e-10  # eigenvalues below so much of the largest are rounding
+_PIVOT = 1e-3  # with smaller ones a factorization may hide a dependence
 _STILL = 1e-20  # squared length of an axis or center, in those of points, that counts as none
 
 
@@ -47,16 +47,15 @@ class Anchors:
 
 
 class Geometry(NamedTuple):
-    """What the anchors say. Matrices are means over draws, NaN where nothing has a length."""
+    """What the anchors say. Alignments are means over draws, NaN where nothing has a length."""
 
     dimension: float
     radius: float
-    explained: float  # E[c]
-    center_cosines: Float[Tensor, "p p"]
-    axis_cosines: Float[Tensor, "p p"]
-    center_axis_cosines: Float[Tensor, "p p"]
-    axis_sizes: Float[Tensor, "p p"]  # of absolute cosines
-    center_axis_sizes: Float[Tensor, "p p"]
+    centers: Float[Tensor, "p p"]
+    axes: Float[Tensor, "p p"]
+    center_axes: Float[Tensor, "p p"]
+    axes_absolute: Float[Tensor, "p p"]
+    center_axes_absolute: Float[Tensor, "p p"]
 
 
 def anchors(
@@ -66,7 +65,7 @@ def anchors(
     group: Int[Tensor, " n"],
     conventions: Conventions,
 ) -> tuple[Anchors, Float[Tensor, " p"]]:
-    """The anchors of those draws in which they are unique, and how often each is inactive.
+    """The anchors of the draws in which they are unique, and how often each manifold is inactive.
 
     Where a target lies inside its cone and there are more points than dimensions, infinitely many
     combinations of points give it.
@@ -75,13 +74,13 @@ def anchors(
         heights: t.x of every point.
 
     Raises:
-        Undefined: hardly any draw is left.
+        Undefined: that is less than half of the draws.
     """
     unique = ~found.full | (found.rank >= len(manifolds.gram))
-    if int(unique.sum()) < GROUPS:
+    if 2 * int(unique.sum()) < len(unique):
         raise Undefined(
-            f"{int((~unique).sum())} of {len(unique)} targets lie inside their cone: the classes "
-            f"are not separable in {found.rank} dimensions, so that anchors are not unique"
+            f"{int((~unique).sum())} of {len(unique)} targets lie inside their cone, where anchors "
+            f"are not unique: {found.rank} dimensions are too few to separate so many points"
         )
     lengths = manifolds.gram.diagonal().sqrt()
     weights = found.multipliers[unique] / lengths
@@ -120,9 +119,9 @@ def _next_touched(
 class AnchorProducts:
     """All inner products of anchors, computed once for the centers of any subset of draws."""
 
-    def __init__(self, anchors: Anchors, radius: Radius) -> None:
+    def __init__(self, anchors: Anchors, conventions: Conventions) -> None:
         self.anchors = anchors
-        self._radius = radius
+        self._conventions = conventions
         self._gram, self._bounds = anchors.manifolds.gram, anchors.manifolds.bounds
         self._axes = self._products(anchors.moves, anchors.moves)
         self._heights = by_manifold(anchors.moves * anchors.heights, anchors.manifolds)
@@ -145,20 +144,30 @@ class AnchorProducts:
         c = _squared(axes + centers, heights)
         if not bool(b.mean() > _STILL):
             raise Undefined("the anchors are the same in every draw")
-        between = _cosines(centers, centers.diagonal(), centers.diagonal())
-        among = axes.diagonal(dim1=1, dim2=2)
-        axial = _cosines(axes, among, among)
-        mixed = _cosines(crossed, centers.diagonal().expand_as(among), among)
+        own, moved = centers.diagonal(), axes.diagonal(dim1=1, dim2=2)
+        axial = self._aligned(axes, moved, moved)
+        mixed = self._aligned(crossed, own.expand_as(moved), moved)
         return Geometry(
-            float(b.mean()) / centers.shape[0],
-            _radius_of(b, c, self._radius),
-            float(c.mean()),
-            between,
+            float(b.mean()) / len(own),
+            _radius_of(b, c, self._conventions.radius),
+            self._aligned(centers, own, own),
             axial.nanmean(0),
             mixed.nanmean(0),
             axial.abs().nanmean(0),
             mixed.abs().nanmean(0),
         )
+
+    def _aligned(
+        self,
+        products: Float[Tensor, "*m p q"],
+        left: Float[Tensor, "*m p"],
+        right: Float[Tensor, "*m q"],
+    ) -> Float[Tensor, "*m p q"]:
+        """Products, over lengths if so agreed; NaN where a length is none."""
+        present = (left > _STILL)[..., :, None] & (right > _STILL)[..., None, :]
+        if self._conventions.alignment == "cosine":
+            products = products / (left[..., :, None] * right[..., None, :]).clamp(min=0).sqrt()
+        return torch.where(present, products, torch.nan)
 
     def _products(
         self, left: Float[Tensor, "m t"], right: Float[Tensor, "m t"]
@@ -209,27 +218,33 @@ def _squared(gram: Float[Tensor, "m p p"], heights: Float[Tensor, "m p"]) -> Flo
     range of G, as it always is here.
     """
     sizes = gram.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
-    scale = torch.where(sizes.square() > _STILL, 1 / sizes, 0)
-    gram = gram * scale[:, :, None] * scale[:, None, :]
+    present = sizes.square() > _STILL
+    scale = torch.where(present, 1 / sizes, 0)
+    gram = gram * scale[:, :, None] * scale[:, None, :] + torch.diag_embed((~present).double())
     heights = heights * scale
+    factor, info = torch.linalg.cholesky_ex(gram)
+    along = torch.linalg.solve_triangular(factor, heights[:, :, None], upper=False)
+    squared: Tensor = along.square().sum((1, 2))
+    pivots = factor.diagonal(dim1=1, dim2=2).amin(1)
+    doubtful = (info != 0) | ~(pivots > _PIVOT)
+    if bool(doubtful.any()):
+        squared[doubtful] = _squared_in_range(gram[doubtful], heights[doubtful])
+    return squared
+
+
+def _squared_in_range(
+    gram: Float[Tensor, "m p p"], heights: Float[Tensor, "m p"]
+) -> Float[Tensor, " m"]:
+    """The same for vectors that nearly depend on each other."""
     values, directions = torch.linalg.eigh(gram)
     along = (heights[:, None, :] @ directions)[:, 0].square()
     kept = values > _RANK * values[:, -1:]
     return torch.where(kept, along / torch.where(kept, values, 1), 0).sum(1)
 
 
-def _radius_of(b: Float[Tensor, " m"], c: Float[Tensor, " m"], kind: Radius) -> float:
+def _radius_of(b: Float[Tensor, " m"], c: Float[Tensor, " m"], kind: str) -> float:
     rest = b - c
     if kind == "ratio_of_means":
         return float((c.mean() / rest.mean()).sqrt())
     moving = b > _STILL
     return float((c[moving] / rest[moving]).mean().sqrt())
-
-
-def _cosines(
-    products: Float[Tensor, "*m p q"], left: Float[Tensor, "*m p"], right: Float[Tensor, "*m q"]
-) -> Float[Tensor, "*m p q"]:
-    """Products over lengths; NaN where a length is none."""
-    scale = (left[..., :, None] * right[..., None, :]).clamp(min=0).sqrt()
-    present = (left > _STILL)[..., :, None] & (right > _STILL)[..., None, :]
-    return torch.where(present, products / scale, torch.nan)

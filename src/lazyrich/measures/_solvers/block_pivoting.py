@@ -60,7 +60,7 @@ def _pivot(
                 return None
             slope = mu[at] @ rows - b
         wrong = np.where(free, y * mu < 0, y * slope < -threshold)
-        count = np.count_nonzero(wrong)
+        count = int(np.count_nonzero(wrong))
         if count == 0:
             return mu
         patience = _PATIENCE if count < fewest else patience - 1

@@ -6,6 +6,7 @@ Nothing but the Gram matrix of the rays is needed: its size is the number of ray
 """
 
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 import torch
@@ -18,7 +19,11 @@ from .block_pivoting import pivot_each, pivot_together
 
 RANK = 1e-12  # eigenvalues below so much of the largest are rounding
 _WARM, _STEP, _OVER = 40, 5.0, 1.6
+_CROWDED_WARM, _CROWDED_STEP = 80, 0.05  # where rays outnumber dimensions
 _ACCURATE = 1e-10  # multipliers that break a condition by more are solved anew
+_RIDGE = 1e-7
+_MISSING = 0.03  # of a target, at most, where it may lie inside its cone
+_BATCH = 1 << 22  # numbers in a batch of small matrices
 _FULL = 1e-8  # a rest shorter than so much of the target is none
 
 
@@ -30,13 +35,11 @@ class Rays:
         gram: their inner products.
         directions: eigenvectors of the Gram matrix, where its eigenvalues are not rounding.
         values: those eigenvalues.
-        median: of all t eigenvalues.
     """
 
     gram: Float[Tensor, "t t"]
     directions: Float[Tensor, "t r"]
     values: Float[Tensor, " r"]
-    median: float
 
     @classmethod
     def of(cls, gram: Float[Tensor, "t t"]) -> "Rays":
@@ -45,7 +48,7 @@ class Rays:
         gram = gram / lengths / lengths[:, None]
         values, directions = torch.linalg.eigh(gram)
         kept = values > RANK * values[-1]
-        return cls(gram, directions[:, kept], values[kept], float(values.median()))
+        return cls(gram, directions[:, kept], values[kept])
 
     @property
     def rank(self) -> int:
@@ -63,7 +66,8 @@ class Rays:
         takes out noise and changes no expectation of anything quadratic in t.
         """
         vectors = normals @ self.directions
-        return vectors * (self.rank**0.5 / vectors.norm(dim=1, keepdim=True))
+        lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+        return vectors * (sqrt(self.rank) / lengths)
 
     def spanned(self, heights: Float[Tensor, "n t"]) -> Float[Tensor, "n r"]:
         """The vectors of the span that stand so high over the rays."""
@@ -98,25 +102,25 @@ class Projections:
 def project(rays: Rays, targets: Float[Tensor, "n r"], signs: Float[Tensor, "n t"]) -> Projections:
     """Project each target on the cone of its signs, to rounding.
 
-    A few steps of ADMM find most of the support, pivoting makes it exact; what that cannot do
-    (rays in fewer dimensions than there are rays, where supports are not unique on the way) is
-    left to the active sets of Lawson and Hanson.
+    A few steps of ADMM find most of the support. Targets inside their cone, as many are where rays
+    outnumber dimensions, are put together from it by linear algebra; for the others pivoting makes
+    it exact. What is left, if anything, is for the active sets of Lawson and Hanson.
 
     Raises:
         Undefined: the last resort did not converge.
     """
     x = rays.coordinates
     heights = targets @ x.T
-    mu = torch.zeros_like(heights)
-    solved = torch.zeros(len(heights), dtype=torch.bool, device=heights.device)
-    if rays.rank >= len(x) - 1:
-        start = _warm_start(rays, heights, signs)
-        mu, solved = _pivoted(rays.gram, heights, signs, start)
+    near = _nearly(rays, heights, signs)
+    mu, solved = torch.zeros_like(heights), torch.zeros_like(heights[:, 0], dtype=torch.bool)
+    if rays.rank < len(x):
+        mu, solved = _inside(x, targets, signs, near)
+    rest = torch.nonzero(~solved).flatten()
+    mu[rest], solved[rest] = _pivoted(rays.gram, heights[rest], signs[rest], near[rest] != 0)
     broken = _broken(rays, targets, signs, mu)
     rest = torch.nonzero(~solved | (broken > _ACCURATE)).flatten()
-    for k in rest.tolist():
-        mu[k] = signs[k] * _active_set(x * signs[k, :, None], targets[k])
     if len(rest):
+        mu[rest] = _active_sets(x, targets[rest], signs[rest])
         broken = _broken(rays, targets, signs, mu)
     return _projections(rays, targets, signs, mu, (float(broken.max()), len(rest)))
 
@@ -126,27 +130,58 @@ def spans_itself(rays: Rays, signs: Float[Tensor, "n t"]) -> Bool[Tensor, " n"]:
     return project(rays, -signs @ rays.coordinates, signs).full
 
 
-def _warm_start(
+def _nearly(
     rays: Rays, heights: Float[Tensor, "n t"], signs: Float[Tensor, "n t"]
-) -> Bool[Tensor, "n t"]:
-    """Which multipliers will be positive, nearly: ADMM with one inverse for all targets.
+) -> Float[Tensor, "n t"]:
+    """Signed multipliers, nearly: ADMM with one inverse for all targets.
 
     The inverse serves every sign pattern, as Y K Y + rho = Y (K + rho) Y. Single precision will
-    do: only the set is used.
+    do: what is taken from it is made exact later.
     """
-    rho = _STEP * rays.median
-    inner = 1 / (rays.values + rho) - 1 / rho
-    inverse = (rays.directions * inner) @ rays.directions.T
+    crowded = rays.rank < len(rays.gram) - 1
+    rho = (_CROWDED_STEP if crowded else _STEP) * float(rays.values.median())
+    inner = (1 / (rays.values + rho) - 1 / rho).float()
+    across, b, y = rays.directions.float(), heights.float(), signs.float()
+    few = 2 * rays.rank < len(rays.gram)
+    inverse = (across * inner) @ across.T
     inverse.diagonal().add_(1 / rho)
-    inverse, b, y = inverse.float(), heights.float(), signs.float()
-    free = b @ inverse
+
+    def inverted(v: Tensor) -> Tensor:
+        return (v @ across * inner) @ across.T + v / rho if few else v @ inverse
+
+    free = inverted(b)
     z, u = torch.zeros_like(b), torch.zeros_like(b)
-    for _ in range(_WARM):
-        x = torch.addmm(free, z - u, inverse, alpha=rho)
-        u += _OVER * x + (1 - _OVER) * z
+    for _ in range(_CROWDED_WARM if crowded else _WARM):
+        u += _OVER * (free + rho * inverted(z - u)) + (1 - _OVER) * z
         z = (y * u).clamp_(min=0) * y
         u -= z
-    return z != 0
+    return z.double()
+
+
+def _inside(
+    x: Float[Tensor, "t r"],
+    targets: Float[Tensor, "n r"],
+    signs: Float[Tensor, "n t"],
+    near: Float[Tensor, "n t"],
+) -> tuple[Float[Tensor, "n t"], Bool[Tensor, " n"]]:
+    """Targets that lie inside their cone, with multipliers that give them exactly.
+
+    The least change of the positive multipliers that makes up for what is missing; where none of
+    them turns negative, nothing is left to prove.
+    """
+    mu, solved = torch.zeros_like(near), torch.zeros_like(near[:, 0], dtype=torch.bool)
+    missing = targets - near @ x
+    small = missing.norm(dim=1) < _MISSING * targets.norm(dim=1)
+    hopeful = torch.nonzero(small & ((near != 0).sum(1) >= x.shape[1])).flatten()
+    for part in hopeful.split(max(_BATCH // x.shape[1] ** 2, 1)):
+        used = (near[part] != 0).double()
+        square = torch.einsum("nt,tr,ts->nrs", used, x, x)
+        factor, info = torch.linalg.cholesky_ex(square)
+        change = torch.cholesky_solve(missing[part][:, :, None], factor)[..., 0] @ x.T * used
+        found = near[part] + change
+        right = (info == 0) & ((signs[part] * found) >= 0).all(1)
+        mu[part[right]], solved[part[right]] = found[right], True
+    return mu, solved
 
 
 def _pivoted(
@@ -161,12 +196,33 @@ def _pivoted(
     return torch.from_numpy(mu), torch.from_numpy(solved)
 
 
-def _active_set(rays: Float[Tensor, "t r"], target: Float[Tensor, " r"]) -> Float[Tensor, " t"]:
+def _active_sets(
+    rays: Float[Tensor, "t r"], targets: Float[Tensor, "n r"], signs: Float[Tensor, "n t"]
+) -> Float[Tensor, "n t"]:
+    """One after the other, on the CPU."""
+    x, t, y = rays.cpu().numpy(), targets.cpu().numpy(), signs.cpu().numpy()
+    mu = np.stack([y[k] * _active_set(x * y[k][:, None], t[k]) for k in range(len(t))])
+    return torch.from_numpy(mu).to(rays.device)
+
+
+def _active_set(
+    rays: Float[np.ndarray, "t r"], target: Float[np.ndarray, " r"]
+) -> Float[np.ndarray, " t"]:
+    """Multipliers by the method of Lawson and Hanson.
+
+    A ray and its opposite in one cone can drive it to huge multipliers; a touch of ridge, too
+    small to break a condition, prevents that.
+    """
     try:
-        found, _ = nnls(rays.T.cpu().numpy(), target.cpu().numpy(), maxiter=100 * len(rays))
+        found: np.ndarray = nnls(rays.T, target, maxiter=100 * len(rays))[0]
+        slack = rays @ (target - found @ rays)
+        if max(slack.max(), abs(found @ slack)) > _ACCURATE * np.linalg.norm(target):
+            ridge = np.vstack([rays.T, _RIDGE * np.eye(len(rays))])
+            padded = np.concatenate([target, np.zeros(len(rays))])
+            found = nnls(ridge, padded, maxiter=100 * len(rays))[0]
     except RuntimeError as error:
         raise Undefined(f"a projection on the cone did not converge: {error}") from error
-    return torch.from_numpy(np.asarray(found, dtype=np.float64)).to(rays.device)
+    return found
 
 
 def _broken(
@@ -178,9 +234,10 @@ def _broken(
     """By how much each solution breaks a condition: the rest's height over a ray, or over p."""
     rest = targets - mu @ rays.coordinates
     slack = signs * (rest @ rays.coordinates.T)
-    length = targets.norm(dim=1)
+    length = torch.linalg.vector_norm(targets, dim=1)
     overlap = (signs * mu * slack).sum(1).abs() / length
-    return torch.maximum(slack.amax(1).clamp(min=0), overlap) / length
+    worst: Tensor = torch.maximum(slack.amax(1).clamp(min=0), overlap) / length
+    return worst
 
 
 def _projections(
@@ -192,10 +249,10 @@ def _projections(
 ) -> Projections:
     near = mu @ rays.coordinates
     rest = targets - near
-    length = targets.norm(dim=1)
-    full = rest.norm(dim=1) <= _FULL * length
-    positive = mu.abs() > RANK * length[:, None]
-    support = torch.where(full, rays.rank, positive.sum(1).clamp(max=rays.rank)).double()
+    length = torch.linalg.vector_norm(targets, dim=1)
+    full = torch.linalg.vector_norm(rest, dim=1) <= _FULL * length
+    count = (mu.abs() > RANK * length[:, None]).sum(1).clamp(max=rays.rank)
+    support = torch.where(full, rays.rank, count).double()
     slack = signs * (rest @ rays.coordinates.T)
     norm = near.square().sum(1)
     return Projections(signs * mu, slack, norm, support, full, rays.rank, *checks)

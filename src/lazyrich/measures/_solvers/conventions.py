@@ -1,5 +1,6 @@
 """What the papers on manifold capacity leave open: every choice in one place, stated in records."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -7,9 +8,18 @@ from ...errors import LazyrichError, UnknownName
 from ...statistics.clouds import KEPT
 
 Law = Literal["balanced", "uniform", "one_vs_rest"]
-Dichotomies = tuple[tuple[int, ...], ...]
+Dichotomies = Sequence[Sequence[int]]
 Inactive = Literal["zero", "support", "drop"]
 Radius = Literal["ratio_of_means", "mean_of_ratios"]
+Alignment = Literal["cosine", "product"]
+
+
+_KNOWN = {
+    "labels": get_args(Law),
+    "anchors": get_args(Inactive),
+    "radius": get_args(Radius),
+    "alignment": get_args(Alignment),
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,8 @@ class Conventions:
         anchors: what stands for a manifold that a dichotomy does not touch: the origin (`zero`),
             the point that would be touched next (`support`), or nothing (`drop`).
         radius: R as the root of a `ratio_of_means` or of a `mean_of_ratios`.
+        alignment: of two centers or axes: their `cosine`, or their inner `product`, the mean
+            squared length of points being one.
         points: of each class, at most.
         classes: at most so many; a hash chooses.
         draws: of dichotomies with their targets, rounded to whole rounds of few dichotomies.
@@ -37,23 +49,24 @@ class Conventions:
         LazyrichError: values that make no sense.
     """
 
-    labels: Law | Dichotomies = "balanced"
+    labels: str | Dichotomies = "balanced"
     center: bool = True
     bias: float | None = None
-    anchors: Inactive = "zero"
-    radius: Radius = "ratio_of_means"
+    anchors: str = "zero"
+    radius: str = "ratio_of_means"
+    alignment: str = "cosine"
     points: int = 50
     classes: int = 20
     draws: int = 200
     repeats: int = 1
 
     def __post_init__(self) -> None:
-        for name, known in (("labels", Law), ("anchors", Inactive), ("radius", Radius)):
+        for name, known in _KNOWN.items():
             value = getattr(self, name)
-            if isinstance(value, str) and value not in get_args(known):
-                raise UnknownName(f"convention for {name}", value, get_args(known))
-        if not isinstance(self.labels, str) and not _are_dichotomies(self.labels):
-            raise LazyrichError("labels: dichotomies are rows of 1 and -1, one for each class.")
+            if isinstance(value, str) and value not in known:
+                raise UnknownName(f"convention for {name}", value, known)
+        if not isinstance(self.labels, str):
+            object.__setattr__(self, "labels", _as_dichotomies(self.labels))
         for name, least in (("points", 1), ("classes", 2), ("draws", 20), ("repeats", 1)):
             if getattr(self, name) < least:
                 raise LazyrichError(f"{name}={getattr(self, name)}: {least} or more are needed.")
@@ -74,22 +87,24 @@ class Conventions:
         """As records state them.
 
         >>> print(Conventions(labels="one_vs_rest", draws=100))
-        one_vs_rest labels, centered, bias 1, zero anchors, ratio_of_means, 50 points, \
-20 classes, 100 draws, 1 repeat
+        one_vs_rest labels, centered, bias 1, zero anchors, radius as ratio_of_means, cosine \
+alignments, 50 points, 20 classes, 100 draws, 1 repeat
         """
         labels = self.labels if isinstance(self.labels, str) else f"{len(self.labels)} given"
         plural = "s" * (self.repeats > 1)
         return (
             f"{labels} labels, {'centered' if self.center else 'uncentered'}, "
-            f"bias {self.constant:g}, {self.anchors} anchors, {self.radius}, "
-            f"{self.points} points, {self.classes} classes, {self.draws} draws, "
-            f"{self.repeats} repeat{plural}"
+            f"bias {self.constant:g}, {self.anchors} anchors, radius as {self.radius}, "
+            f"{self.alignment} alignments, {self.points} points, {self.classes} classes, "
+            f"{self.draws} draws, {self.repeats} repeat{plural}"
         )
 
 
 STANDARD = Conventions()
 
 
-def _are_dichotomies(rows: Dichotomies) -> bool:
-    widths = {len(row) for row in rows}
-    return len(widths) == 1 and all(side in (1, -1) for row in rows for side in row)
+def _as_dichotomies(rows: Dichotomies) -> Dichotomies:
+    found = tuple(tuple(map(int, row)) for row in rows)
+    if len({len(row) for row in found}) != 1 or {s for row in found for s in row} - {1, -1}:
+        raise LazyrichError("labels: dichotomies are rows of 1 and -1, one side for each class.")
+    return found

@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .conventions import Law
-
 GROUPS = 10
 _MOST = 4096  # dichotomies that are counted out; of more, hardly any would come twice
 
@@ -31,7 +29,7 @@ class Draws:
 
 
 def draw(
-    law: Law | Float[np.ndarray, "l p"], p: int, t: int, draws: int, rng: np.random.Generator
+    law: str | Float[np.ndarray, "l p"], p: int, t: int, draws: int, rng: np.random.Generator
 ) -> Draws:
     """Dichotomies and targets, spread as evenly as their number allows.
 
@@ -41,25 +39,32 @@ def draw(
     """
     rows = sign_classes(law, p) if isinstance(law, str) else law
     size = -(-draws // GROUPS)
-    rounds = 0 if rows is None else round(size / (2 * len(rows)))
     if rows is None:
-        signs = _random(law, (GROUPS * size, p), rng)
-        normals = rng.standard_normal((GROUPS * size, t))
-    elif rounds == 0 or 2 * len(rows) > size:
+        signs = _random(str(law), (GROUPS * size, p), rng)
+    elif 2 * len(rows) > size:
         signs = _in_turn(rows, GROUPS * size, rng)
-        normals = rng.standard_normal((GROUPS * size, t))
     else:
-        half = rounds * len(rows)
-        size = 2 * half
-        once = _in_turn(rows, GROUPS * half, rng).reshape(GROUPS, half, p)
-        signs = np.concatenate([once, once], 1).reshape(-1, p)
-        ahead = rng.standard_normal((GROUPS, half, t))
-        normals = np.concatenate([ahead, -ahead], 1).reshape(-1, t)
+        half = round(size / (2 * len(rows))) * len(rows)
+        return _mirrored(_in_turn(rows, GROUPS * half, rng), t, rng)
+    normals = rng.standard_normal((GROUPS * size, t))
     group = torch.arange(GROUPS).repeat_interleave(size)
     return Draws(torch.from_numpy(signs), torch.from_numpy(normals), group)
 
 
-def sign_classes(law: Law, p: int) -> Float[np.ndarray, "l p"] | None:
+def _mirrored(signs: Float[np.ndarray, "n p"], t: int, rng: np.random.Generator) -> Draws:
+    """Each dichotomy with normal numbers and with their opposites, in the same group."""
+    size = len(signs) // GROUPS
+    signs = signs.reshape(GROUPS, size, -1)
+    normals = rng.standard_normal((GROUPS, size, t))
+    signs, normals = np.concatenate([signs, signs], 1), np.concatenate([normals, -normals], 1)
+    group = torch.arange(GROUPS).repeat_interleave(2 * size)
+    n = len(group)
+    return Draws(
+        torch.from_numpy(signs.reshape(n, -1)), torch.from_numpy(normals.reshape(n, t)), group
+    )
+
+
+def sign_classes(law: str, p: int) -> Float[np.ndarray, "l p"] | None:
     """Each dichotomy of p classes once, up to exchange of the sides; None if there are many.
 
     >>> sign_classes("balanced", 4)

@@ -1,7 +1,7 @@
 """Errors of what is averaged over draws, and the bias that means of ratios bring."""
 
 from collections.abc import Callable, Sequence
-from math import sqrt
+from math import isfinite, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +34,8 @@ class Sampled(NamedTuple):
 def delete_groups(values: Callable[[int], Values]) -> dict[str, Sampled]:
     """Values less their bias of first order, with errors, from leaving out a group at a time.
 
+    NaN where a value is not finite, with all draws or without a group.
+
     Args:
         values: by name, without the draws of the group of that number; -1 leaves out none.
     """
@@ -53,6 +55,8 @@ def over_repeats(repeats: Sequence[dict[str, Sampled]]) -> dict[str, Sampled]:
 
 
 def _of(values: Sequence[float]) -> Sampled:
+    if not all(map(isfinite, values)):
+        return Sampled(nan, nan, nan, nan)
     n = len(values)
     mean = float(np.mean(values))
     error = float(np.std(values, ddof=1)) / sqrt(n)

@@ -95,15 +95,15 @@ def _rows(clouds: Clouds, label: int, conventions: Conventions, repeat: int) -> 
 
 def _gram(points: Float[Tensor, "t d"], center: bool) -> Float[Tensor, "t t"]:
     """Inner products in float64, about the mean of the points or about the origin."""
-    gram, squares = 0.0, 0.0
-    spread = 0.0
-    for part in points.split(_COLUMNS, dim=1):
-        columns = double(part)
+    gram = double(points[:, :0]) @ double(points[:, :0]).T
+    spread = squares = 0.0
+    for start in range(0, points.shape[1], _COLUMNS):
+        columns = double(points[:, start : start + _COLUMNS])
         centered = columns - columns.mean(0)
         squares += float(columns.square().sum())
         spread += float(centered.square().sum())
         used = centered if center else columns
-        gram = gram + used @ used.T
+        gram.addmm_(used, used.T)
     if spread <= 1e-28 * squares:
         raise Undefined("the activations are the same for every sample")
     return gram

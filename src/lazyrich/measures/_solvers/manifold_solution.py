@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf, nan
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from ...errors import LazyrichError
 from ...statistics import Clouds
 from .anchor_geometry import AnchorProducts, Anchors, Geometry, anchors
 from .conic_projection import Projections, Rays, project, spans_itself
-from .conventions import Conventions
+from .conventions import Conventions, Dichotomies
 from .dichotomies import Draws, draw
 from .jackknife import Values
 from .manifold_gram import Manifolds, manifolds
@@ -73,7 +74,7 @@ class Solution:
 
     @cached_property
     def _products(self) -> AnchorProducts:
-        return AnchorProducts(self._anchors[0], self.conventions.radius)
+        return AnchorProducts(self._anchors[0], self.conventions)
 
     @cached_property
     def self_check(self) -> float:
@@ -90,7 +91,7 @@ class Solution:
         return {
             "capacity": self.p / delta,
             "by_norm": self.p / float(self.found.squared_norm[kept].mean()),
-            "simulated": self.p / (delta - proper / 2) if delta > proper / 2 else float("inf"),
+            "simulated": self.p / (delta - proper / 2) if delta > proper / 2 else inf,
         }
 
     def shapes(self, without: int = -1) -> Values:
@@ -104,12 +105,12 @@ class Solution:
             "dimension": g.dimension,
             "radius": g.radius,
             "approximate": approximation(g.dimension, g.radius),
-            "center": over_pairs(g.center_cosines.abs()),
-            "axis": over_pairs(g.axis_sizes),
-            "center_axis": over_pairs(g.center_axis_sizes),
-            "center_signed": over_pairs(g.center_cosines),
-            "axis_signed": over_pairs(g.axis_cosines),
-            "center_axis_signed": over_pairs(g.center_axis_cosines),
+            "center": over_pairs(g.centers.abs()),
+            "axis": over_pairs(g.axes_absolute),
+            "center_axis": over_pairs(g.center_axes_absolute),
+            "center_signed": over_pairs(g.centers),
+            "axis_signed": over_pairs(g.axes),
+            "center_axis_signed": over_pairs(g.center_axes),
         }
 
     def alone(self, place: int) -> "Solution":
@@ -139,24 +140,20 @@ def solution(clouds: Clouds, conventions: Conventions, seed: int, repeat: int = 
     return _solved(points, conventions, conventions.draws, rng)
 
 
-def shuffled_capacity(clouds: Clouds, conventions: Conventions, seed: int) -> float:
-    """Capacity of the same points with their labels shuffled, under the same conventions.
-
-    Raises:
-        Undefined: as `solution`.
-    """
-    m = manifolds(clouds, conventions)
+def shuffled_capacity(s: Solution, seed: int) -> float:
+    """Capacity of the same points with their labels shuffled, under the same conventions."""
+    m = s.manifolds
     rng = _generator(seed, 0, 1)
     order = torch.from_numpy(rng.permutation(len(m.gram))).to(m.gram.device)
     mixed = Manifolds(m.gram[order][:, order], m.member, m.classes, m.sizes, m.dropped)
-    draws = min(conventions.draws, NULL_DRAWS)
-    found = _solved(mixed, conventions, draws, rng).found
+    draws = min(s.conventions.draws, NULL_DRAWS)
+    found = _solved(mixed, s.conventions, draws, rng).found
     return len(m.classes) / float(found.support.mean())
 
 
 def approximation(dimension: float, radius: float) -> float:
-    """(1 + R^-2) / D."""
-    return (1 + radius**-2) / dimension if radius > 0 else float("inf")
+    """(1 + R^-2) / D, NaN for manifolds without size."""
+    return (1 + radius**-2) / dimension if radius > 0 and dimension > 0 else nan
 
 
 def over_pairs(matrix: Float[Tensor, "p p"]) -> float:
@@ -187,7 +184,7 @@ def _draws(
     return draw(law, len(points.classes), len(points.gram), draws, rng)
 
 
-def _columns(rows: tuple[tuple[int, ...], ...], order: list[int]) -> Float[np.ndarray, "l p"]:
+def _columns(rows: Dichotomies, order: list[int]) -> Float[np.ndarray, "l p"]:
     given = np.array(rows, dtype=np.float64)
     if given.shape[1] != len(order):
         raise LazyrichError(

@@ -1,0 +1,156 @@
+"""Estimates that correct for few samples: equal to their definitions, and right on average."""
+
+from itertools import permutations
+from math import sqrt
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lazyrich import CATALOGUE, Batch, ClassMoments, Estimate, JointMoments, Moments, Statistic
+from lazyrich.measures._unbiased import squared_norm, squared_trace
+from lazyrich.statistics import FourthMoments, total
+
+
+def estimate(name: str, data: Statistic) -> Estimate:
+    return CATALOGUE[name].evaluate(data).found
+
+
+def test_u_statistics_are_means_over_four_distinct_samples() -> None:
+    x = torch.randn(8, 3, dtype=torch.float64) + 5
+    moments = total(FourthMoments.of(Batch(part)) for part in x.split(3))
+    pairs = (x[:, None] - x[None]).numpy()
+    four = np.array(list(permutations(range(8), 4)))
+    a, b = pairs[four[:, 0], four[:, 1]], pairs[four[:, 2], four[:, 3]]
+    assert squared_norm(moments) == pytest.approx(((a * b).sum(1) ** 2).mean() / 4)
+    traces = (a**2).sum(1) * (b**2).sum(1)
+    assert squared_trace(moments) == pytest.approx(traces.mean() / 4)
+
+
+def test_debiased_dimension_is_that_of_the_peer() -> None:
+    """`dimensionality` 0.1.4 on PyPI, participation_ratio(x, return_all=True)["row"]."""
+    from sklearn.datasets import load_digits
+
+    pixels = torch.as_tensor(load_digits().data[:120])
+    found = estimate("effective_dimension_debiased", FourthMoments.of(Batch(pixels)))
+    assert found.value == pytest.approx(11.523830473307658, rel=1e-10)
+
+
+def test_debiased_dimension_is_that_of_the_peer_itself() -> None:
+    peer = pytest.importorskip("dimensionality")
+    x = torch.randn(60, 90, dtype=torch.float64) + 3
+    found = estimate("effective_dimension_debiased", FourthMoments.of(Batch(x)))
+    expected = peer.participation_ratio(x.numpy(), return_all=True)["row"]
+    assert found.value == pytest.approx(expected, rel=1e-10)
+
+
+def gaussian(n: int, variances: Tensor) -> Tensor:
+    return torch.randn(n, len(variances), dtype=torch.float64) * variances.sqrt()
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values) / sqrt(len(values)))
+
+
+@pytest.mark.parametrize(("n", "tolerance"), [(32, 0.12), (64, 0.04), (200, 0.01)])
+def test_debiased_dimension_is_right_where_the_plain_one_is_not(n: int, tolerance: float) -> None:
+    variances = 1 / torch.arange(1, 101, dtype=torch.float64)
+    true = float(variances.sum() ** 2 / variances.square().sum())
+    debiased, plain = [], []
+    for _ in range(200):
+        moments = FourthMoments.of(Batch(gaussian(n, variances)))
+        debiased.append(estimate("effective_dimension_debiased", moments).value)
+        plain.append(estimate("effective_dimension", moments.moments).value)
+    # both parts are unbiased, their ratio to first order
+    mean, error = mean_and_error(debiased)
+    assert mean == pytest.approx(true, abs=tolerance * true + 3 * error)
+    assert true - mean_and_error(plain)[0] > 3 * abs(true - mean)
+
+
+@pytest.mark.parametrize("kind", ["literal", "span", "gauge"])
+@pytest.mark.parametrize("rich", [False, True])
+def test_adjusted_d_lr_is_right_where_the_plain_one_is_not(kind: str, rich: bool) -> None:
+    g = torch.Generator().manual_seed(1)
+    d, c, n = 128, 4, 64
+    variances = torch.ones(d, dtype=torch.float64)
+    if rich:
+        variances[c:] = 1e-12
+    outputs_rank = c - (kind == "gauge")  # it takes one direction away
+    plain, adjusted = [], []
+    for _ in range(150):
+        x = torch.randn(n, d, generator=g, dtype=torch.float64) * variances.sqrt()
+        j = JointMoments.of(Batch(x, None, x[:, :c]))
+        for name, values in (("", plain), ("_adjusted", adjusted)):
+            m = CATALOGUE[f"low_rank_richness{name}"].using(kind=kind)
+            values.append(m.evaluate(j).found.value)
+    active = c if rich else d
+    true = 1 - (outputs_rank / active) * sqrt(active / outputs_rank)
+    mean, error = mean_and_error(adjusted)
+    assert mean == pytest.approx(true, abs=0.01 + 3 * error)
+    assert abs(mean_and_error(plain)[0] - true) > abs(mean - true)
+
+
+@pytest.mark.parametrize("n", [12, 24, 48])
+def test_unrelated_labels_and_outputs_score_nothing_on_average(n: int) -> None:
+    alignment, distance = [], []
+    for _ in range(150):
+        x = torch.randn(n, 40, dtype=torch.float64)
+        labels = torch.arange(n) % 3
+        found = estimate("kernel_target_alignment_debiased", ClassMoments.of(Batch(x, labels)))
+        alignment.append(found.value)
+        assert found.null == 0
+        j = JointMoments.of(Batch(x, None, torch.randn(n, 3, dtype=torch.float64)))
+        found = estimate("low_rank_richness_adjusted", j)
+        distance.append(found.value)
+        assert found.null == 1
+    for values, nothing in ((alignment, 0.0), (distance, 1.0)):
+        mean, error = mean_and_error(values)
+        assert mean == pytest.approx(nothing, abs=3.5 * error)
+
+
+def test_too_few_samples_are_refused_with_what_is_needed() -> None:
+    x, f = torch.randn(7, 20), torch.randn(7, 7)
+    found, defined = CATALOGUE["low_rank_richness_adjusted"].evaluate(
+        JointMoments.of(Batch(x, None, f))
+    )
+    assert not defined
+    assert found.note == "n = 7: outputs of rank 6 need 8 samples or more"
+    three = FourthMoments.of(Batch(x[:3]))
+    note = "an unbiased estimate needs 4 samples or more, got 3"
+    assert estimate("effective_dimension_debiased", three).note == note
+
+
+def test_a_square_estimated_as_negative_is_no_dimension() -> None:
+    x = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    found, defined = CATALOGUE["effective_dimension_debiased"].evaluate(FourthMoments.of(Batch(x)))
+    assert not defined
+    assert "the unbiased estimate of a square is not positive" in found.note
+
+
+def test_a_value_beyond_the_samples_is_called_extrapolated() -> None:
+    found = estimate("effective_dimension_debiased", FourthMoments.of(Batch(torch.randn(40, 900))))
+    assert found.note == "extrapolated: n = 40 is less than the value"
+
+
+def test_heavy_tails_and_few_samples_are_said_to_widen_adjusted_d_lr() -> None:
+    x = torch.randn(400, 30) / torch.rand(400, 1) ** 0.4
+    found = estimate("low_rank_richness_adjusted", JointMoments.of(Batch(x, None, x[:, :3])))
+    assert found.note.startswith("heavy tails (mean |x|^4 is ")
+    light = torch.randn(12, 30)
+    found = estimate(
+        "low_rank_richness_adjusted", JointMoments.of(Batch(light, None, light[:, :3]))
+    )
+    assert found.note.startswith("n = 12 is less than five times the output rank")
+
+
+def test_the_debiased_are_measured_from_a_single_product() -> None:
+    from lazyrich._sums import covering
+    from lazyrich.statistics import JointClassMoments
+
+    kinds = [m.needs for m in CATALOGUE.values() if m.needs in JointClassMoments.contains]
+    assert set(kinds) == {Moments, FourthMoments, ClassMoments, JointMoments}
+    assert covering(kinds) == [JointClassMoments]
+    assert covering([Moments, FourthMoments]) == [FourthMoments]
+    assert covering([FourthMoments, ClassMoments]) == [ClassMoments]
+    assert covering([Moments]) == [Moments]
