@@ -10,7 +10,7 @@ from lazyrich.cli import main
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-from experiments.cifar_resnets import ERRORS, data_folder
+from experiments.cifar_resnets import ERRORS, data_folder  # noqa: E402
 
 try:
     data_folder()

@@ -41,7 +41,8 @@ def measure(
         model: any module, on the device where it is; a `Capture` that says how to read it; or
             several of them by name, which becomes the run of their records.
         data: yields inputs, (inputs, labels) or mappings; see `Capture` for others.
-        measures: names, globs or measures of the catalogue; None for all that the data allows.
+        measures: names, globs or measures of the catalogue; None for all that the data allows, but
+            those that draw samples themselves, such as `capacity`: ask for them by name.
         layers: patterns of addresses, see `Capture`; None for every module without children, the
             penultimate features and the outputs.
         view: how maps and tokens become samples: `mean` (default), `flatten`, `tokens`, `last`.
@@ -91,7 +92,8 @@ def measure_arrays(
 
     Args:
         activations: (n samples, d units) by area or layer, in order; or one array.
-        measures: names, globs or measures of the catalogue; None for all that the data allows.
+        measures: names, globs or measures of the catalogue; None for all that the data allows, but
+            those that draw samples themselves, such as `capacity`: ask for them by name.
         labels: n class labels, numbers or strings.
         outputs: (n, c) raw outputs of the model or decoder.
         view: needed for arrays of more than two axes, see `Capture`.

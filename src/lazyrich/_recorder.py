@@ -46,7 +46,8 @@ class Recorder:
         probe: data as `measure` takes it, the same at every step: some hundred samples. What can be
             read only once is kept in memory.
         path: the file, made with its folder or continued.
-        measures: names, globs or measures of the catalogue; None for all that the probe allows.
+        measures: names, globs or measures of the catalogue; None for all that the probe allows, but
+            those that draw samples themselves, such as `capacity`: ask for them by name.
         when: the steps to record, as a function of the step; about six for every factor of ten
             unless told otherwise.
         layers, view: as `measure` takes them.

@@ -23,7 +23,8 @@ class Wanted:
     """What is to be measured, and how.
 
     Args:
-        measures: names, globs or measures; None for all that the data allows.
+        measures: names, globs or measures; None for all that the data allows but those that draw
+            samples themselves.
         interval: jackknife blocks, 0 for none.
         dtype: of products, None for the activations' own.
         memory_limit: in GiB, None for half of what is free.
@@ -178,8 +179,10 @@ def _seeded(m: Measure, seed: int) -> Measure:
 
 def _look_up(measures: Chosen) -> list[Measure]:
     if measures is None:
-        alone = (m for m in CATALOGUE.values() if m.needs is not PairMoments)
-        return list(alone)  # similarities of two representations are for compare()
+        # similarities of two representations are for compare(), and what draws samples itself
+        # takes its time: it is asked for by name
+        usual = (m for m in CATALOGUE.values() if m.needs is not PairMoments)
+        return [m for m in usual if not m.own_interval]
     chosen: list[Measure] = []
     for m in [measures] if isinstance(measures, (str, Measure)) else measures:
         if isinstance(m, Measure):

@@ -9,6 +9,7 @@ from .panels import PAIR, Panel
 Spec = dict[str, Any]
 
 _WRITTEN = 12  # columns that leave room for a number in each cell
+_CELL = 24  # pixels of a row
 _CHOSEN: Spec = {"filter": "datum.run === chosen"}
 
 
@@ -23,7 +24,7 @@ def matrix(panel: Panel, base: Spec, tooltip: Sequence[Spec]) -> Spec:
         tooltip: what is told of a cell.
     """
     rows, columns = panel.sides
-    spec = base | {"height": {"step": 24}, "encoding": {"tooltip": [*tooltip]}}
+    spec = base | {"height": _CELL * len(rows), "encoding": {"tooltip": [*tooltip]}}
     spec["transform"] = [*spec["transform"], {"filter": f"indexof(datum.layer, '{PAIR}') > 0"}]
     if len(panel.runs) > 1:
         bind = {"input": "select", "options": panel.runs, "name": "run "}

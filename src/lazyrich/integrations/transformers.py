@@ -7,7 +7,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from .._recorder import Recorder
 
 
-class RecorderCallback(TrainerCallback):  # type: ignore[misc]
+class RecorderCallback(TrainerCallback):
     """Records at the steps that the recorder wants, counted in updates as the Trainer counts them.
 
     With gradient accumulation several batches make one update: it is recorded once, after it. Step

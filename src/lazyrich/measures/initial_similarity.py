@@ -18,7 +18,8 @@ _SOURCE = "S_init of Nam et al., ICLR 2026, arXiv:2410.04264; CKA of Kornblith e
 def initial_similarity(x: Points, initial: Points) -> Estimate:
     r"""CKA of the features with themselves at the start of training, debiased.
 
-    $\operatorname{HSIC}_1(K, K_0) / \sqrt{\operatorname{HSIC}_1(K, K)\operatorname{HSIC}_1(K_0, K_0)}$
+    $\operatorname{HSIC}_1(K, K_0) /
+    \sqrt{\operatorname{HSIC}_1(K, K)\operatorname{HSIC}_1(K_0, K_0)}$
 
     1 where the kernel has kept its shape (lazy), near 0 where nothing of it is left.
     """

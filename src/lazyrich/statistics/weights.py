@@ -14,7 +14,7 @@ class Weights:
 
     @classmethod
     def of(cls, model: nn.Module) -> "Weights":
-        """The parameters as they are, which training goes on to change: `copy` them to keep them."""
+        """The parameters as they are; training changes them, so `copy` them to keep them."""
         return cls({name: p.detach() for name, p in model.named_parameters()})
 
     def copy(self) -> "Weights":
