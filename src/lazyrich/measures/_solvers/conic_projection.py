@@ -18,12 +18,11 @@ from ...errors import Undefined
 from .block_pivoting import pivot_each, pivot_together
 
 RANK = 1e-12  # eigenvalues below so much of the largest are rounding
-_WARM, _STEP, _OVER = 40, 5.0, 1.6
-_CROWDED_WARM, _CROWDED_STEP = 80, 0.05  # where rays outnumber dimensions
+_OUTSIDE, _INSIDE = (5.0, 40), (0.02, 100)  # step of ADMM beside the median eigenvalue, and steps
+_OVER = 1.6
+_MARGIN = 0.01  # of the multipliers to look for, beside their typical size
 _ACCURATE = 1e-10  # multipliers that break a condition by more are solved anew
 _RIDGE = 1e-7
-_MISSING = 0.03  # of a target, at most, where it may lie inside its cone
-_BATCH = 1 << 22  # numbers in a batch of small matrices
 _FULL = 1e-8  # a rest shorter than so much of the target is none
 
 
@@ -102,21 +101,21 @@ class Projections:
 def project(rays: Rays, targets: Float[Tensor, "n r"], signs: Float[Tensor, "n t"]) -> Projections:
     """Project each target on the cone of its signs, to rounding.
 
-    A few steps of ADMM find most of the support. Targets inside their cone, as many are where rays
-    outnumber dimensions, are put together from it by linear algebra; for the others pivoting makes
-    it exact. What is left, if anything, is for the active sets of Lawson and Hanson.
+    Where rays outnumber dimensions, most targets may lie inside their cone, and are proved to.
+    For the others a few steps of ADMM find most of the support, and pivoting makes it exact. What
+    is left, if anything, is for the active sets of Lawson and Hanson.
 
     Raises:
         Undefined: the last resort did not converge.
     """
     x = rays.coordinates
-    heights = targets @ x.T
-    near = _nearly(rays, heights, signs)
-    mu, solved = torch.zeros_like(heights), torch.zeros_like(heights[:, 0], dtype=torch.bool)
-    if rays.rank < len(x):
-        mu, solved = _inside(x, targets, signs, near)
+    mu = torch.zeros_like(signs)
+    solved = torch.zeros_like(signs[:, 0], dtype=torch.bool)
+    if rays.rank < len(x) - 1:
+        mu, solved = _inside(rays, targets, signs)
     rest = torch.nonzero(~solved).flatten()
-    mu[rest], solved[rest] = _pivoted(rays.gram, heights[rest], signs[rest], near[rest] != 0)
+    if len(rest):
+        mu[rest], solved[rest] = _outside(rays, targets[rest], signs[rest])
     broken = _broken(rays, targets, signs, mu)
     rest = torch.nonzero(~solved | (broken > _ACCURATE)).flatten()
     if len(rest):
@@ -130,70 +129,69 @@ def spans_itself(rays: Rays, signs: Float[Tensor, "n t"]) -> Bool[Tensor, " n"]:
     return project(rays, -signs @ rays.coordinates, signs).full
 
 
-def _nearly(
-    rays: Rays, heights: Float[Tensor, "n t"], signs: Float[Tensor, "n t"]
+def _inside(
+    rays: Rays, targets: Float[Tensor, "n r"], signs: Float[Tensor, "n t"]
+) -> tuple[Float[Tensor, "n t"], Bool[Tensor, " n"]]:
+    """Targets well inside their cone, with multipliers that give them exactly.
+
+    Nothing changes when rays and targets are whitened together, and then ADMM is quick. It looks
+    for multipliers that keep a margin; what they miss of the target is made up for by all rays
+    alike, and where none turns negative, nothing is left to prove.
+    """
+    across = rays.directions
+    white = targets / rays.values.sqrt()
+    length = torch.linalg.vector_norm(white, dim=1, keepdim=True)
+    margin = signs * length * (_MARGIN / sqrt(len(across)))
+    heights = (white - margin @ across) @ across.T
+    mu = margin + _admm(across, torch.ones_like(rays.values), heights, signs, *_INSIDE)
+    mu = mu + (white - mu @ across) @ across.T
+    proved = ((signs * mu) >= 0).all(1)
+    return torch.where(proved[:, None], mu, 0), proved
+
+
+def _outside(
+    rays: Rays, targets: Float[Tensor, "n r"], signs: Float[Tensor, "n t"]
+) -> tuple[Float[Tensor, "n t"], Bool[Tensor, " n"]]:
+    """Exact signed multipliers from a first guess at their support, and where that worked."""
+    heights = targets @ rays.coordinates.T
+    start = _admm(rays.directions, rays.values, heights, signs, *_OUTSIDE) != 0
+    if heights.device.type != "cpu":
+        return pivot_together(rays.gram, heights, signs, start)
+    arrays = (a.numpy() for a in (rays.gram, heights, signs, start))
+    mu, solved = pivot_each(*arrays)
+    return torch.from_numpy(mu), torch.from_numpy(solved)
+
+
+def _admm(
+    directions: Float[Tensor, "t r"],
+    values: Float[Tensor, " r"],
+    heights: Float[Tensor, "n t"],
+    signs: Float[Tensor, "n t"],
+    step: float,
+    steps: int,
 ) -> Float[Tensor, "n t"]:
-    """Signed multipliers, nearly: ADMM with one inverse for all targets.
+    """Signed multipliers, nearly, with one inverse of K + rho for all targets.
 
     The inverse serves every sign pattern, as Y K Y + rho = Y (K + rho) Y. Single precision will
     do: what is taken from it is made exact later.
     """
-    crowded = rays.rank < len(rays.gram) - 1
-    rho = (_CROWDED_STEP if crowded else _STEP) * float(rays.values.median())
-    inner = (1 / (rays.values + rho) - 1 / rho).float()
-    across, b, y = rays.directions.float(), heights.float(), signs.float()
-    few = 2 * rays.rank < len(rays.gram)
-    inverse = (across * inner) @ across.T
+    rho = step * float(values.median())
+    inner = (1 / (values + rho) - 1 / rho).float()
+    across, b, y = directions.float(), heights.float(), signs.float()
+    low_rank = 2 * len(values) < len(across)
+    inverse = (across * inner) @ across.T if not low_rank else across.new_zeros(0, 0)
     inverse.diagonal().add_(1 / rho)
 
     def inverted(v: Tensor) -> Tensor:
-        return (v @ across * inner) @ across.T + v / rho if few else v @ inverse
+        return (v @ across * inner) @ across.T + v / rho if low_rank else v @ inverse
 
     free = inverted(b)
     z, u = torch.zeros_like(b), torch.zeros_like(b)
-    for _ in range(_CROWDED_WARM if crowded else _WARM):
+    for _ in range(steps):
         u += _OVER * (free + rho * inverted(z - u)) + (1 - _OVER) * z
         z = (y * u).clamp_(min=0) * y
         u -= z
     return z.double()
-
-
-def _inside(
-    x: Float[Tensor, "t r"],
-    targets: Float[Tensor, "n r"],
-    signs: Float[Tensor, "n t"],
-    near: Float[Tensor, "n t"],
-) -> tuple[Float[Tensor, "n t"], Bool[Tensor, " n"]]:
-    """Targets that lie inside their cone, with multipliers that give them exactly.
-
-    The least change of the positive multipliers that makes up for what is missing; where none of
-    them turns negative, nothing is left to prove.
-    """
-    mu, solved = torch.zeros_like(near), torch.zeros_like(near[:, 0], dtype=torch.bool)
-    missing = targets - near @ x
-    small = missing.norm(dim=1) < _MISSING * targets.norm(dim=1)
-    hopeful = torch.nonzero(small & ((near != 0).sum(1) >= x.shape[1])).flatten()
-    for part in hopeful.split(max(_BATCH // x.shape[1] ** 2, 1)):
-        used = (near[part] != 0).double()
-        square = torch.einsum("nt,tr,ts->nrs", used, x, x)
-        factor, info = torch.linalg.cholesky_ex(square)
-        change = torch.cholesky_solve(missing[part][:, :, None], factor)[..., 0] @ x.T * used
-        found = near[part] + change
-        right = (info == 0) & ((signs[part] * found) >= 0).all(1)
-        mu[part[right]], solved[part[right]] = found[right], True
-    return mu, solved
-
-
-def _pivoted(
-    gram: Float[Tensor, "t t"],
-    heights: Float[Tensor, "n t"],
-    signs: Float[Tensor, "n t"],
-    start: Bool[Tensor, "n t"],
-) -> tuple[Float[Tensor, "n t"], Bool[Tensor, " n"]]:
-    if gram.device.type != "cpu":
-        return pivot_together(gram, heights, signs, start)
-    mu, solved = pivot_each(gram.numpy(), heights.numpy(), signs.numpy(), start.numpy())
-    return torch.from_numpy(mu), torch.from_numpy(solved)
 
 
 def _active_sets(
