@@ -160,7 +160,7 @@ def floor(batch: Batch, conventions: Conventions) -> tuple[float, float]:
     supports = [np.flatnonzero(row) for row in (s.found.multipliers > 0).numpy()]
 
     def factors() -> None:
-        for at in supports:
+        for at in filter(len, supports):
             dposv(gram[np.ix_(at, at)], gram[at, 0], lower=1)
 
     return timed(lambda: x @ x.T) + timed(factors), float(s.found.support.mean())

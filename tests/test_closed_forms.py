@@ -418,6 +418,17 @@ def test_raw_alignment_of_unrelated_labels_is_high_and_says_so() -> None:
     assert estimate("kernel_target_alignment", classes).value < 0.02
 
 
+def test_units_that_never_change_and_copies_of_units_leave_vci_as_it_is() -> None:
+    labels = torch.arange(90) % 3
+    x = torch.randn(90, 5, dtype=torch.float64) + labels[:, None]
+    wider = [x, torch.cat([x, torch.full((90, 2), 7.0)], 1), torch.cat([x, x[:, :2]], 1)]
+    found = [
+        estimate("variability_collapse_index", ClassMoments.of(Batch(w, labels))).value
+        for w in wider
+    ]
+    assert found == [pytest.approx(found[0], rel=1e-10)] * 3
+
+
 def test_the_null_of_vci_is_what_unrelated_labels_give() -> None:
     x, labels = torch.randn(200, 40, dtype=torch.float64), torch.arange(200) % 4
     dealt = [

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lazyrich.errors import Undefined
 from lazyrich.measures._solvers import conic_projection
+from lazyrich.measures._solvers.alternating_directions import alternating_directions
 from lazyrich.measures._solvers.block_pivoting import pivot_each, pivot_together
 from lazyrich.measures._solvers.conic_projection import Rays, project, spans_itself
 
@@ -87,7 +88,7 @@ def test_equals_nnls_and_daqp_at_the_same_targets(kind: str) -> None:
 def test_pivoting_together_equals_pivoting_each(kind: str, cold: bool) -> None:
     _, rays, targets, signs = problem(kind, 60)
     heights = targets @ rays.coordinates.T
-    start = conic_projection._admm(rays.directions, rays.values, heights, signs, 5.0, 40) != 0
+    start = alternating_directions(rays.directions, rays.values, heights, signs, 5.0, 40) != 0
     start = start & (not cold)
     each, solved = pivot_each(*(a.numpy() for a in (rays.gram, heights, signs, start)))
     for memory in (1 << 28, 1 << 14):
@@ -115,7 +116,7 @@ def test_a_projection_that_does_not_converge_is_undefined(monkeypatch: pytest.Mo
         raise RuntimeError("Maximum number of iterations reached.")
 
     monkeypatch.setattr(conic_projection, "nnls", stuck)
-    _, rays, targets, signs = problem("crowded", 3)
+    _, rays, targets, signs = problem("crowded", 30)
     with pytest.raises(Undefined, match="did not converge: Maximum number"):
         project(rays, targets, signs)
 

@@ -10,7 +10,14 @@ from torch import Tensor, nn
 import lazyrich as lz
 from lazyrich import CATALOGUE, LazyrichError, Records
 from lazyrich._sums import dealt
-from lazyrich.errors import MemoryRefused, MissingInput, NonFinite, ShapeError, TooFewSamples
+from lazyrich.errors import (
+    MemoryRefused,
+    MissingInput,
+    NonFinite,
+    NotExecuted,
+    ShapeError,
+    TooFewSamples,
+)
 
 
 def net() -> nn.Sequential:
@@ -291,6 +298,60 @@ def test_bad_arrays_are_refused_by_name(
 ) -> None:
     with pytest.raises(error, match=message):
         lz.measure_arrays(activations, **options)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_class_means_that_fill_fewer_dimensions_than_they_seem_to(seed: int) -> None:
+    """A hundred classes through three dimensions, in float32 as networks compute."""
+    torch.manual_seed(seed)
+    y = torch.arange(2000) % 100
+    x = torch.randn(2000, 32) + torch.randn(100, 32)[y]
+    model = nn.Sequential(nn.Linear(32, 3), nn.Linear(3, 64), nn.LayerNorm(64), nn.Linear(64, 100))
+    found = lz.measure(model, [(x, y)], "nc1")
+    exact = lz.measure(model.double(), [(x.double(), y)], "nc1")
+    assert found.values() == pytest.approx(exact.values(), rel=1e-3)
+    wide = lz.measure(model.float(), [(x, y)], "nc1", dtype=torch.float64)
+    assert wide.values() == pytest.approx(exact.values(), rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1e12, 3e18])
+def test_float32_of_extreme_size_is_squared_without_loss(scale: float) -> None:
+    x, y = samples()
+    names = ["effective_dimension", "nc1", "low_rank_richness"]
+    plain, extreme = (
+        lz.measure_arrays(x * s, names, labels=y, outputs=x[:, :2] + 0.3) for s in (1.0, scale)
+    )
+    assert extreme.values() == pytest.approx(plain.values(), rel=1e-4)
+
+
+def test_a_module_whose_calls_vary_is_named() -> None:
+    class Growing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.step, self.times = nn.Linear(6, 6), 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.times += 1
+            for _ in range(self.times):
+                x = self.step(x)
+            return x
+
+    with pytest.raises(NotExecuted, match="ran 2 times for batch 1, and 1 times for the first"):
+        lz.measure(Growing(), in_batches(40))
+
+
+def test_modules_named_like_the_two_roles_have_addresses_of_their_own() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.outputs, self.penultimate = nn.Linear(6, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.penultimate(self.outputs(x))
+
+    found = lz.measure(Named(), in_batches(60), "effective_dimension")
+    widths = {r.layer: r.d for r in found}
+    assert widths == {"outputs#1": 5, "penultimate": 5, "penultimate#1": 3, "outputs": 3}
 
 
 def test_labels_may_be_names() -> None:

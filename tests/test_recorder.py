@@ -163,7 +163,9 @@ def test_kill_9_leaves_a_readable_file_that_can_be_continued(tmp_path: Path, wai
     path = tmp_path / "r.jsonl"
     process = subprocess.Popen([sys.executable, "-c", RUN, str(path)])
     deadline = time.monotonic() + 60
-    while not (path.exists() and path.stat().st_size > 30_000) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_bytes().count(b'{"finished"') >= 3:
+            break
         time.sleep(0.01)
     time.sleep(wait)
     os.kill(process.pid, signal.SIGKILL)

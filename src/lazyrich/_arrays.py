@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ._sums import within_span
 from ._views import as_rows, checked_view
-from .errors import NonFinite, ShapeError, TooFewSamples
+from .errors import EmptyData, NonFinite, ShapeError, TooFewSamples
 from .statistics import Batch
 
 _ROWS = 8192  # rows at a time: temporary copies stay small beside the arrays
@@ -44,6 +44,9 @@ class Arrays:
             for what, other in (("labels", self._labels), ("outputs", self._outputs)):
                 if other is not None and len(other) != len(x):
                     raise ShapeError(f"{name}: {len(x)} samples came with {len(other)} {what}.")
+
+        if not any(map(len, self._x.values())):
+            raise EmptyData("the arrays hold no samples.")
 
     @property
     def widths(self) -> dict[str, int]:

@@ -6,8 +6,8 @@ from math import isfinite, nan, sqrt
 
 from scipy.special import stdtrit
 
+from ._reader import OUTPUTS, PENULTIMATE
 from ._records import Definition, Record, Records
-from ._selection import OUTPUTS, PENULTIMATE
 from ._sums import Kind, LayerSums, read
 from .errors import TooFewSamples
 from .measures import Curve, Estimate, Evaluated, Measure, Profile

@@ -15,6 +15,7 @@ from ._views import Rows, as_rows, padded, samples_first, units_first
 from .errors import ShapeError
 
 INPUT = ":input"
+PENULTIMATE, OUTPUTS = "penultimate", "outputs"
 
 
 class Seen(NamedTuple):
@@ -92,7 +93,8 @@ class Reader:
     def _address(self, name: str, end: str = "") -> str:
         self.calls[name + end] += 1
         count = self.calls[name + end]
-        return f"{name}#{count}{end}" if count > 1 else name + end
+        taken = name in (PENULTIMATE, OUTPUTS)  # these stand for parts of any model
+        return f"{name}#{count}{end}" if count > 1 or taken else name + end
 
     def _keep(
         self,

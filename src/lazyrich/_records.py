@@ -104,7 +104,8 @@ class Records(Sequence[Record]):
         values = self.unique(column)
         hits: set[Any] = set()
         for pattern in patterns:
-            found = [v for v in values if fnmatchcase(v, pattern)]
+            literal = pattern.replace("[", "[[]")  # part of an address, as in rnn[0]
+            found = [v for v in values if fnmatchcase(v, literal)]
             if not found:
                 raise UnknownName(column, pattern, values)
             hits.update(found)

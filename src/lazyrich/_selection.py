@@ -1,6 +1,7 @@
 """Which of the places that a forward pass went through are to be measured."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -8,10 +9,9 @@ from itertools import accumulate
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from ._reader import INPUT, Reader
+from ._reader import INPUT, OUTPUTS, PENULTIMATE, Reader
 from .errors import LazyrichError, NotExecuted, ShapeError, UnknownName
 
-PENULTIMATE, OUTPUTS = "penultimate", "outputs"
 SILENT = "never ran in the forward pass; its weights may be used without calling it"
 
 
@@ -87,7 +87,7 @@ class Selection:
             if address not in reader.seen and address != OUTPUTS:
                 self._refuse(f"{role}={address!r}", address, reader)
         modules = {address: seen.module for address, seen in reader.seen.items()}
-        choice = Choice(roles[OUTPUTS], modules=modules)
+        choice = Choice(roles[OUTPUTS], modules=modules, calls=Counter(reader.calls))
         for address, seen in reader.seen.items():
             for name in self._names(address, seen.module, roles):
                 if seen.problem:
@@ -168,12 +168,18 @@ class Choice:
         layers: from name to address, in execution order.
         modules: from address to the name of the module.
         problems: names that cannot be read, with the reason.
+        calls: how often each module ran, and how often each `module:input` was seen.
     """
 
     outputs: str
     layers: dict[str, str] = field(default_factory=dict)
     modules: dict[str, str] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def watched(self, address: str) -> str:
+        """Under what the calls at an address are counted."""
+        return self.modules[address] + INPUT * address.endswith(INPUT)
 
 
 def fits(pattern: str, address: str, module: str) -> bool:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ._inputs import Inputs
-from ._reader import INPUT, Reader, tensors_in
-from ._selection import OUTPUTS, Choice, Selection
+from ._reader import INPUT, OUTPUTS, Reader, tensors_in
+from ._selection import Choice, Selection
 from ._untouched import Draws, untouched
 from ._views import Rows
 from .errors import NotExecuted, ShapeError
@@ -97,9 +97,12 @@ class Session:
         found = self._reader.seen.get(choice.outputs)
         outputs = None if found is None else found.rows
         for name, address in choice.layers.items():
-            if address not in self._reader.seen:
+            key = choice.watched(address)
+            now, before = self._reader.calls[key], choice.calls[key]
+            if now != before or address not in self._reader.seen:
                 raise NotExecuted(
-                    f"layer {name!r} ran for the first batch, and not for batch {self._batches}."
+                    f"layer {name!r} ran {now} times for batch {self._batches}, and {before} times "
+                    "for the first batch: its calls are not the same layer from batch to batch."
                 )
             seen = self._reader.seen[address]
             if seen.rows is None:

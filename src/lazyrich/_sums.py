@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -119,6 +119,7 @@ class LayerSums:
     def _absorb(self) -> None:
         batch = Batch.cat(self._waiting)
         self._waiting = []
+        given = torch.finfo(batch.x.dtype).eps if self._dtype == torch.float64 else 0.0
         if self._dtype is not None:
             other = None if batch.other is None else batch.other.to(self._dtype)
             batch = replace(batch, x=batch.x.to(self._dtype), other=other)
@@ -130,7 +131,7 @@ class LayerSums:
                 part = batch.rows(block == number)
             if len(part):
                 for kind in self.kinds:
-                    new = kind.of(part)
+                    new = coarsened(kind.of(part), given)
                     sums[kind] = sums[kind] + new if kind in sums else new
 
 
@@ -146,6 +147,18 @@ def numbers(batch: Batch) -> Tensor:
     if batch.samples is not None:
         return batch.samples
     return torch.arange(len(batch), device=batch.x.device)
+
+
+def coarsened(statistic: Any, precision: float) -> Any:
+    """A statistic that knows that its rows were no finer than that before they were converted."""
+    changes: dict[str, Any] = {}
+    for field in fields(statistic):
+        part = getattr(statistic, field.name)
+        if field.name == "precision":
+            changes[field.name] = max(part, precision)
+        elif is_dataclass(part):
+            changes[field.name] = coarsened(part, precision)
+    return replace(statistic, **changes) if changes and precision else statistic
 
 
 def dealt(samples: Int[Tensor, " n"], blocks: int) -> Int[Tensor, " n"]:
@@ -210,6 +223,12 @@ def _widths(batch: Batch) -> tuple[int, int, int]:
 
 
 def _free_memory() -> float:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:  # what a page cache would give back
+            told = dict(line.split(":", 1) for line in file)
+        return float(told["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        pass
     try:
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):  # not every system tells

@@ -131,11 +131,13 @@ class Wanted:
                 )
         table = evaluate(sums, self.needed, weights, initial)
         found = records(table, self.measures, heading, cautions)
+        names = {r.measure for r in found} or {m.name for m in self.measures}
         failures = [
             failed(layer, m, reason, heading)
             for layer, reason in problems.items()
             for m in self.measures
-            if m.layer is None and m.needs not in (Profile, Weights)
+            # the measures that other layers were measured by
+            if m.layer is None and m.needs not in (Profile, Weights) and m.name in names
         ]
         measured = {r.measure for r in [*found, *failures]}
         reason = "found no layer, or no two layers, to be measured at"
@@ -186,7 +188,7 @@ def _look_up(measures: Chosen) -> list[Measure]:
     chosen: list[Measure] = []
     for m in [measures] if isinstance(measures, (str, Measure)) else measures:
         if isinstance(m, Measure):
-            chosen.append(m)
+            chosen += [m] * (m not in chosen)
             continue
         hits = [CATALOGUE[name] for name in CATALOGUE if fnmatchcase(name, m)]
         if not hits:

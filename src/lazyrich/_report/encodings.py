@@ -135,7 +135,7 @@ def matrix_axis(field: str, names: Sequence[str]) -> Encoding:
 def share_color() -> Encoding:
     """One scale from 0 to 1 for all heat maps, readable without color vision and in gray."""
     scale = {"scheme": "viridis", "domain": [0, 1], "clamp": True}
-    legend = {"title": "value", "orient": "right", "values": [0, 0.25, 0.5, 0.75, 1]}
+    legend = {"title": "value", "orient": "right", "format": ".1f"}
     return {"field": "value", "type": "quantitative", "scale": scale, "legend": legend}
 
 

@@ -8,6 +8,8 @@ from ..errors import Undefined
 from ..statistics import ClassMoments
 from ._published import Estimate
 
+_ROUNDINGS = 1  # unit in the last place; the rounding of single samples averages out
+
 
 def several(classes: ClassMoments, least: int = 2) -> ClassMoments:
     """The same moments, if enough classes were seen.
@@ -22,15 +24,19 @@ def several(classes: ClassMoments, least: int = 2) -> ClassMoments:
 
 
 def separating(
-    gaps: Float[Tensor, "k d"], means: Float[Tensor, "k d"]
+    gaps: Float[Tensor, "k d"], classes: ClassMoments
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, "r d"]]:
     """Singular values and directions of class means about their center, above rounding.
+
+    A network that computes in float32 gives each activation some units in the last place wrong:
+    class means that fill fewer dimensions than they could seem to fill them all, by that much.
 
     Raises:
         Undefined: the means coincide.
     """
     _, sizes, directions = torch.linalg.svd(gaps, full_matrices=False)
-    floor = torch.maximum(1e-10 * sizes[0], 1e-14 * means.norm(dim=1).max())
+    rounding = _ROUNDINGS * classes.precision * classes.means.norm(dim=1).max()
+    floor = torch.maximum(1e-10 * sizes[0], rounding)
     kept = sizes > floor
     kept[len(gaps) - 1 :] = False  # about their own center, k means span k - 1 directions
     if not bool(kept.any()):

@@ -27,7 +27,7 @@ def nc1(classes: ClassMoments) -> Estimate:
 
     0 at collapse. Blind to variance within classes that is orthogonal to the class means.
     """
-    sizes, basis = separating(_gaps(classes, least=2), classes.means)
+    sizes, basis = separating(_gaps(classes, least=2), classes)
     within = ((basis @ (classes.within / classes.labelled)) * basis).sum(1)
     return with_spread(classes, float((within / sizes.square()).sum()))
 
@@ -46,7 +46,7 @@ def nc2_equinorm(classes: ClassMoments) -> float:
     0 at collapse. Two classes always have it 0, so three are needed.
     """
     gaps = _gaps(classes, least=3)
-    separating(gaps, classes.means)
+    separating(gaps, classes)
     sizes = gaps.norm(dim=1)
     return float(sizes.std(correction=0) / sizes.mean())
 

@@ -28,7 +28,7 @@ def variability_collapse_index(classes: ClassMoments) -> Estimate:
     x = several(classes).known
     shares = classes.counts / classes.labelled
     gaps = (classes.means - x.mean) * shares.sqrt()[:, None]
-    between = len(separating(gaps, classes.means)[0])
+    between = len(separating(gaps, classes)[0])
     values = eigenvalues(x, centered=True)
     null = max(0.0, 1 - len(values) / (int(x.n) - 1))
     value = 1 - _explained(x, len(values), gaps) / between
@@ -37,9 +37,10 @@ def variability_collapse_index(classes: ClassMoments) -> Estimate:
 
 def _explained(x: Moments, rank: int, gaps: Float[Tensor, "k d"]) -> float:
     """Squared length of the gaps after whitening, within the span of the rows."""
-    if rank == len(x.mean):  # no eigenvectors are needed, which take twenty times as long
-        factor = torch.linalg.cholesky(x.covariance)
-        whitened = torch.linalg.solve_triangular(factor, gaps.T, upper=False)
+    alive = x.covariance.diagonal() > 0
+    if rank == int(alive.sum()):  # no eigenvectors are needed, which take twenty times as long
+        factor = torch.linalg.cholesky(x.covariance[alive][:, alive])
+        whitened = torch.linalg.solve_triangular(factor, gaps[:, alive].T, upper=False)
         return float(whitened.square().sum())
     values, axes = principal(x, centered=True)
     return float(((gaps @ axes).square().sum(0) / values).sum())

@@ -16,6 +16,7 @@ from torch import Tensor
 _SLAB = 1 << 17  # numbers that are copied to float64 at a time: they stay in the cache
 _BLOCK = 128  # columns of a block of a scatter on the CPU, of which only the upper half is computed
 _NEGLIGIBLE = 1e-9  # share of a group's squares that may come from the rounding of its mean
+_SMALL, _LARGE = 1e-20, 1e30  # sums of squares that float32 holds with all digits
 _WIDE_BLOCK = 2048  # elsewhere small blocks would leave the device idle
 
 
@@ -73,6 +74,9 @@ def center(
     # float32 may round a large mean by as much as a small spread
     if bool((counts * left.square().sum(1) > _NEGLIGIBLE * squares).any()):
         _subtract(rows, left.to(device=x.device, dtype=x.dtype), group, rows)
+        squares = _squares(rows, counts, group)
+    if rows.dtype == torch.float32 and not _SMALL < float(squares.sum()) < _LARGE:
+        rows = double(rows)  # whose squares would leave the range of float32
         squares = _squares(rows, counts, group)
     return Centered(counts, means, rows, squares, torch.finfo(x.dtype).eps)
 

@@ -15,11 +15,11 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from ...errors import Undefined
+from .alternating_directions import alternating_directions
 from .block_pivoting import pivot_each, pivot_together
 
 RANK = 1e-12  # eigenvalues below so much of the largest are rounding
 _OUTSIDE, _INSIDE = (5.0, 40), (0.02, 100)  # step of ADMM beside the median eigenvalue, and steps
-_OVER = 1.6
 _MARGIN = 0.01  # of the multipliers to look for, beside their typical size
 _ACCURATE = 1e-10  # multipliers that break a condition by more are solved anew
 _RIDGE = 1e-7
@@ -143,7 +143,9 @@ def _inside(
     length = torch.linalg.vector_norm(white, dim=1, keepdim=True)
     margin = signs * length * (_MARGIN / sqrt(len(across)))
     heights = (white - margin @ across) @ across.T
-    mu = margin + _admm(across, torch.ones_like(rays.values), heights, signs, *_INSIDE)
+    mu = margin + alternating_directions(
+        across, torch.ones_like(rays.values), heights, signs, *_INSIDE
+    )
     mu = mu + (white - mu @ across) @ across.T
     proved = ((signs * mu) >= 0).all(1)
     return torch.where(proved[:, None], mu, 0), proved
@@ -154,44 +156,12 @@ def _outside(
 ) -> tuple[Float[Tensor, "n t"], Bool[Tensor, " n"]]:
     """Exact signed multipliers from a first guess at their support, and where that worked."""
     heights = targets @ rays.coordinates.T
-    start = _admm(rays.directions, rays.values, heights, signs, *_OUTSIDE) != 0
+    start = alternating_directions(rays.directions, rays.values, heights, signs, *_OUTSIDE) != 0
     if heights.device.type != "cpu":
         return pivot_together(rays.gram, heights, signs, start)
     arrays = (a.numpy() for a in (rays.gram, heights, signs, start))
     mu, solved = pivot_each(*arrays)
     return torch.from_numpy(mu), torch.from_numpy(solved)
-
-
-def _admm(
-    directions: Float[Tensor, "t r"],
-    values: Float[Tensor, " r"],
-    heights: Float[Tensor, "n t"],
-    signs: Float[Tensor, "n t"],
-    step: float,
-    steps: int,
-) -> Float[Tensor, "n t"]:
-    """Signed multipliers, nearly, with one inverse of K + rho for all targets.
-
-    The inverse serves every sign pattern, as Y K Y + rho = Y (K + rho) Y. Single precision will
-    do: what is taken from it is made exact later.
-    """
-    rho = step * float(values.median())
-    inner = (1 / (values + rho) - 1 / rho).float()
-    across, b, y = directions.float(), heights.float(), signs.float()
-    low_rank = 2 * len(values) < len(across)
-    inverse = (across * inner) @ across.T if not low_rank else across.new_zeros(0, 0)
-    inverse.diagonal().add_(1 / rho)
-
-    def inverted(v: Tensor) -> Tensor:
-        return (v @ across * inner) @ across.T + v / rho if low_rank else v @ inverse
-
-    free = inverted(b)
-    z, u = torch.zeros_like(b), torch.zeros_like(b)
-    for _ in range(steps):
-        u += _OVER * (free + rho * inverted(z - u)) + (1 - _OVER) * z
-        z = (y * u).clamp_(min=0) * y
-        u -= z
-    return z.double()
 
 
 def _active_sets(
