@@ -30,13 +30,13 @@ def leading_share(x: Moments) -> float:
     values = varying(x).eigenvalues
     return float(values[0] / values.sum())
 '''.replace("\\\\", "\\")
-ORACLE = '''import numpy as np
+ORACLE = """import numpy as np
 
 
 def leading_share(x, labels, outputs):
     values = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
     return values[0] / values.sum()
-'''
+"""
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -224,8 +225,8 @@ def _widths(batch: Batch) -> tuple[int, int, int]:
 
 def _free_memory() -> float:
     try:
-        with open("/proc/meminfo", encoding="ascii") as file:  # what a page cache would give back
-            told = dict(line.split(":", 1) for line in file)
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        told = dict(line.split(":", 1) for line in lines)  # counts what the page cache gives back
         return float(told["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         pass
