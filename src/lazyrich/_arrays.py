@@ -54,13 +54,13 @@ class Arrays:
         return {name: x.shape[1] for name, x in self._x.items()}
 
     def rotate_into_span(self) -> None:
-        """Put wide clouds into as many coordinates as they have points.
+        """Put wide clouds into hardly more coordinates than they have points.
 
-        A shift and a rotation, so only for measures that neither changes. For d units and n < d
-        samples, moments then take n x n in place of d x d.
+        For d units and n < d samples, moments then take n x n in place of d x d. A rotation, so
+        only for measures that no rotation changes.
         """
         for name, x in self._x.items():
-            if x.shape[0] < x.shape[1] and bool(torch.isfinite(x).all()):
+            if x.shape[0] + 1 < x.shape[1] and bool(torch.isfinite(x).all()):
                 self._x[name] = within_span(x)
 
     def batches(self) -> Iterator[dict[str, Batch]]:

@@ -32,6 +32,7 @@ class Heading:
     run: str
     view: str
     seed: int
+    step: int = 0
 
 
 @dataclass
@@ -86,7 +87,7 @@ def failed(layer: str, measure: Measure, reason: str, heading: Heading) -> Recor
     """The row of a cell that could not be measured."""
     return Record(
         run=heading.run,
-        step=0,
+        step=heading.step,
         layer=layer,
         view=heading.view,
         measure=measure.name,
@@ -211,7 +212,7 @@ def _rows(
         status = "caution" if estimate.caution else "ok"
         yield Record(
             run=heading.run,
-            step=0,
+            step=heading.step,
             layer=layer,
             view=heading.view,
             measure=measure.name,

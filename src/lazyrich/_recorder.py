@@ -123,14 +123,13 @@ class Recorder:
         finished = self._open()
         if not self._when(step) or step in finished:
             return Records()
-        heading = Heading(self.run, self._capture.view, self._seed)
+        heading = Heading(self.run, self._capture.view, self._seed, int(step))
         try:
             found = collect({self.run: self._capture}, self._wanted, self._probe, self._seed)
             records = self._measured(found[self.run], heading)
         except NonFinite as error:
             log.warning("step %d of run %r: %s", step, self.run, error)
             records = self._wanted.failures(heading, str(error))
-        records = records.tag(step=step)
         if self._journal is not None:
             self._journal.append(records, step)
             self._log(records, step)

@@ -35,7 +35,7 @@ class LayerSums:
         kinds: statistics that will be read.
         blocks: how many blocks to keep apart for a jackknife; 1 for none.
         dtype: of products; None for the activations' own.
-        rotate: whether the rows may be shifted and rotated together: no measure will notice, and
+        rotate: whether the rows may be rotated together: no measure will notice, and
             no other process has rows of the same layer.
     """
 
@@ -103,7 +103,7 @@ class LayerSums:
         """Sum up what still waits; if that is all there is, in no more coordinates than rows."""
         if not any(map(len, self._waiting)):
             return
-        if self._rotate and self.rows < self.d and not any(self._sums):
+        if self._rotate and self.rows + 1 < self.d and not any(self._sums):
             whole = Batch.cat(self._waiting)
             self._waiting = [replace(whole, x=within_span(whole.x))]
         self._absorb()
@@ -137,10 +137,17 @@ class LayerSums:
 
 
 def within_span(x: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
-    """The same cloud, shifted and rotated, in min(n, d) coordinates: for n < d rows of d units."""
+    """The same cloud, rotated into n + 1 coordinates: for n rows of more units than that.
+
+    The last coordinate is what the mean holds beside the span of the centered rows.
+    """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
-    triangle: Tensor = torch.linalg.qr((x - x.mean(0)).T, mode="r")[1]
-    return triangle.T
+    mean = x.mean(0, dtype=torch.float64)
+    axes, triangle = torch.linalg.qr((x - mean.to(x.dtype)).T)
+    inside = axes.T.double() @ mean
+    outside = torch.linalg.vector_norm(mean - axes.double() @ inside)
+    center = torch.cat([inside, outside[None]]).to(x.dtype)
+    return torch.nn.functional.pad(triangle.T, (0, 1)) + center
 
 
 def numbers(batch: Batch) -> Tensor:

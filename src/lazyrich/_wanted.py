@@ -76,9 +76,9 @@ class Wanted:
 
     @property
     def rotates(self) -> bool:
-        """Whether no measure of data would notice a shift and a rotation of the rows."""
+        """Whether no measure of data would notice a rotation of the rows."""
         of_data = (m for m in self.needed if m.needs is not Weights)
-        return all({"shift", "rotation"} <= m.invariant for m in of_data)
+        return all("rotation" in m.invariant for m in of_data)
 
     def prepare(self, layers: dict[str, Batch]) -> dict[str, LayerSums]:
         """Empty sums for each layer that a first batch shows, checked against the memory there is.
