@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from lazyrich._records import Definition, Record, Records
 from lazyrich._report import report
 from lazyrich._report.charts import chart
 from lazyrich._report.encodings import PALETTE
+from lazyrich._report.geometry import geometry
 from lazyrich._report.panels import data, panels
 from lazyrich._report.tables import caveats, comparison, numbers, sources
 from lazyrich.errors import LazyrichError
+from lazyrich.trajectories import attribute
 
 INFINITY = math.inf
 ABOUT = {
@@ -118,6 +121,21 @@ def mixed_pairs() -> Records:
     rows[2] = replace(rows[2], value=-0.2)
     rows.append(one(math.nan, layer="spare ~", measure="cka", status="failed", note="never ran"))
     return Records(rows) + records(layers=3)
+
+
+def manifolds(
+    runs: int = 1, steps: tuple[int, ...] = (0, 10, 100), layers: int = 3, top: float = 20.0
+) -> Records:
+    """Radius and dimension that fall over steps and layers, with capacity beside them."""
+    rows = []
+    for run, step, layer in product(range(runs), steps, range(layers)):
+        share = (1 + layer) * (1 + math.log1p(step)) / (1 + run)
+        values = {"manifold_radius": 1.5 / share**0.3, "manifold_dimension": top / share}
+        radius, dimension = values.values()
+        values["capacity"] = 0.8 * (1 + radius**-2) / dimension
+        place = {"run": f"run {run}", "step": step, "layer": f"layer{layer}"}
+        rows += [one(v, measure=m, standard_error=v / 50, **place) for m, v in values.items()]
+    return Records(rows)
 
 
 def only(table: Records) -> Any:
@@ -595,6 +613,73 @@ def test_a_heat_map_states_its_null_level_and_what_is_beyond_the_colors(tmp_path
     assert "Unrelated data would give 0." in plain and "Colors end" not in plain
 
 
+# Capacity and geometry
+
+
+def test_a_plane_is_drawn_only_where_radius_and_dimension_were_measured() -> None:
+    table = manifolds()
+    (found,) = geometry(panels(table))
+    assert found.number == len(panels(table)) and found.title == "radius and dimension"
+    assert geometry(panels(table.where(measure=["manifold_radius", "capacity"]))) == []
+    apart = table.where(measure="manifold_radius", layer="layer0") + table.where(
+        measure="manifold_dimension", layer="layer1"
+    )
+    assert geometry(panels(apart)) == []
+    assert geometry(panels(records())) == []
+
+
+@pytest.mark.parametrize("top", [20.0, 3.0, 2000.0])
+def test_contours_are_lines_of_equal_capacity_within_the_plane(top: float) -> None:
+    (found,) = geometry(panels(manifolds(top=top)))
+    lines, numbers, *path = found.spec["layer"]
+    points = lines["data"]["values"]
+    for p in points:
+        assert (1 + p["radius"] ** -2) / p["dimension"] == pytest.approx(p["level"], rel=1e-12)
+    levels = {p["level"] for p in points}
+    assert 2 <= len(levels) <= 7 and {p["level"] for p in numbers["data"]["values"]} == levels
+    for field, axis in (("dimension", "x"), ("radius", "y")):
+        low, high = path[0]["encoding"][axis]["scale"]["domain"]
+        assert all(low * (1 - 1e-9) <= p[field] <= high * (1 + 1e-9) for p in points)
+
+
+def test_the_path_follows_steps_or_else_layers_and_marks_its_ends() -> None:
+    (over_steps,) = geometry(panels(manifolds()))
+    assert marks(over_steps.spec) == ["line", "text", "line", "point", "point", "point"]
+    line, _, end, start = over_steps.spec["layer"][2:]
+    assert line["encoding"]["order"]["field"] == "step"
+    assert line["encoding"]["color"]["field"] == "layer"
+    assert start["transform"] == [{"filter": "datum.step === datum.min"}]
+    assert end["transform"] == [{"filter": "datum.step === datum.max"}]
+    (over_layers,) = geometry(panels(manifolds(runs=2, steps=(0,))))
+    line = over_layers.spec["layer"][2]
+    assert line["encoding"]["order"]["field"] == "position"
+    assert line["encoding"]["color"]["field"] == "run"
+    assert "first layer" in over_layers.told and "first step" in over_steps.told
+
+
+def test_runs_on_the_plane_are_compared_at_a_layer_that_is_chosen() -> None:
+    (found,) = geometry(panels(manifolds(runs=2)))
+    assert found.spec["params"][0]["value"] == "layer2"
+    assert {"filter": "datum.layer === chosen"} in found.spec["transform"]
+
+
+def test_an_attribution_has_a_bar_for_the_change_and_each_of_its_parts(page: Any) -> None:
+    table = manifolds() + attribute(manifolds(), before=0, after=100)
+    _, bars = geometry(panels(table))
+    shown = {p.number: p.measure for p in panels(table)}
+    numbers = bars.spec["transform"][0]["filter"]["oneOf"]
+    assert [shown[n].rpartition("_")[2] for n in numbers] == [
+        "change",
+        "radius",
+        "dimension",
+        "utility",
+    ]
+    assert marks(bars.spec) == ["bar", "rule"] and "step 0 to 100" in bars.facts["Estimator"]
+    found = page(table)
+    assert "Capacity and geometry" in found.text and "about 10 % more" in found.text
+    assert f'id="chart-{bars.number}"' in found.source
+
+
 # The browser
 
 CHROMIUM = shutil.which("chromium")
@@ -609,6 +694,20 @@ CASES = {
     "pairs in three runs": lambda: pairs(("a", "b"), ("c", "d", "e"), runs=3),
     "failures": failures,
     "degenerate": degenerate,
+    "radius and dimension over steps": lambda: manifolds(runs=2),
+    "radius and dimension of many layers": lambda: manifolds(layers=12, top=2000.0),
+    "radius and dimension over layers": lambda: manifolds(runs=2, steps=(0,)),
+    "radius and dimension of one point": lambda: manifolds(steps=(0,), layers=1),
+    "radius and dimension with zeros and gaps": lambda: Records(
+        replace(r, value=v, low=None, high=None)
+        for r, v in zip(manifolds(), [0.0, 1.0, math.nan, *range(9, 1000)], strict=False)
+    ),
+    "what changed capacity": lambda: (
+        manifolds(runs=2) + attribute(manifolds(runs=2), before=0, after=100)
+    ),
+    "what changed capacity between layers": lambda: attribute(
+        manifolds(), before="layer0", after="layer2", along="layer"
+    ),
 }
 
 
@@ -632,7 +731,8 @@ def test_a_browser_draws_every_chart_without_an_error(tmp_path: Path, case: str)
     (root,) = re.findall(r"<html lang=[^>]*>", page)
     said = dict(re.findall(r'data-(\w+)="([^"]*)"', root))
     assert "errors" not in said
-    assert said["drawn"] == said["charts"] == str(len(panels(CASES[case]())))
+    found = panels(CASES[case]())
+    assert said["drawn"] == said["charts"] == str(len(found) + len(geometry(found)))
     assert "<title>lazyrich report</title>" in page
 
 

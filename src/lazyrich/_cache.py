@@ -18,7 +18,7 @@ from ._capture import Capture
 from ._inputs import Inputs
 from ._source import Source
 from ._version import __version__
-from .errors import LazyrichError
+from .errors import LazyrichError, UnreadableFile
 from .statistics import Batch
 
 log = logging.getLogger("lazyrich")
@@ -49,8 +49,13 @@ class Cache:
         self._capture, self._data, self._seed = capture, data, data.seed
         self.problems: dict[str, str] = {}
         self.cautions: dict[str, str] = {}
+        self.heads: dict[str, Tensor] = {}
         self._prints = self._fingerprints()
         self._folder = Path(capture.cache) / self._key()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnreadableFile(f"cannot keep a cache in {capture.cache}: {error}.") from error
 
     def batches(self) -> Iterator[dict[str, Batch]]:
         """The layers asked for, from the disk where they are there, else from the model.
@@ -62,6 +67,7 @@ class Cache:
             first = next(self._data.items())
             names = list(session.read(self._capture.inputs(first)))
             self.problems, self.cautions = session.problems, session.cautions
+            self.heads = session.heads
         found = {name: batch for name in names if (batch := self._load(name)) is not None}
         missing = [name for name in names if name not in found]
         if missing:
@@ -108,7 +114,6 @@ class Cache:
 
     def _save(self, name: str, batch: Batch) -> None:
         """The file first and then the index, each under another name until it is whole."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         index = self._index()
         file = index.get(name, f"{len(index):04d}.safetensors")
         parts = ((f.name, getattr(batch, f.name)) for f in fields(batch))

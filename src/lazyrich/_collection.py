@@ -1,9 +1,9 @@
 """Data through one or more models, and what all their layers add up to."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, distributed
@@ -12,19 +12,27 @@ from ._cache import Cache
 from ._capture import Capture
 from ._ranks import gathered, several
 from ._source import Source
-from ._sums import LayerSums
+from ._sums import LayerSums, read
 from ._wanted import Wanted
-from .errors import EmptyData, NonFinite, ShapeError
-from .statistics import Batch
+from .errors import EmptyData, LazyrichError, NonFinite, ShapeError
+from .measures import Measure
+from .statistics import Batch, ClassMoments
+from .statistics.nearest import beside_means
 
 
 @dataclass
 class Collection:
-    """Of one model: sums by layer, and layers that could not be read or may mislead."""
+    """Of one model: sums by layer, layers that could not be read or may mislead, and the weights
+    that read a layer.
+
+    In a second reading of the data, `means` holds what the first has found.
+    """
 
     sums: dict[str, LayerSums] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     cautions: dict[str, str] = field(default_factory=dict)
+    heads: dict[str, Tensor] = field(default_factory=dict)
+    means: dict[str, ClassMoments] = field(default_factory=dict)
 
     def add(self, layers: dict[str, Batch], wanted: Wanted, number: int) -> None:
         """Take in one batch of all layers.
@@ -32,8 +40,10 @@ class Collection:
         Raises:
             NonFinite: with the layer and the number of the batch.
         """
+        if self.means:
+            layers = {n: beside_means(layers[n], means) for n, means in self.means.items()}
         if number == 0:
-            self.sums = wanted.prepare(layers)
+            self.sums = wanted.prepare(layers, self.heads)
         for name, layer in self.sums.items():
             try:
                 layer.add(layers[name])
@@ -42,6 +52,18 @@ class Collection:
                     f"layer {name!r}, batch {number}: {error}. Mend the model or data, or leave "
                     "out the layer (layers) or the measures that need this (measures)."
                 ) from error
+
+    def again(self, wanted: Wanted) -> "Collection":
+        """An empty one for a second reading, of the layers where that is wanted."""
+        twice = [name for name, layer in self.sums.items() if wanted.reads_twice(name, layer.kinds)]
+        sums = {name: self.sums[name] for name in twice}
+        means = {n: read(ClassMoments, layer.whole(layer.blocks())) for n, layer in sums.items()}
+        return Collection(means=cast(dict[str, ClassMoments], means))
+
+    def beside(self, second: "Collection") -> None:
+        """Take in the sums of the second reading."""
+        for name, layer in second.sums.items():
+            self.sums[name].beside(layer)
 
 
 def collect(
@@ -52,7 +74,9 @@ def collect(
     *,
     progress: bool = False,
 ) -> dict[str, Collection]:
-    """One pass over the data, every batch through every model, summed up over all processes.
+    """Every batch through every model, summed up over all processes.
+
+    One pass over the data, and a second one where a measure needs to know the class means first.
 
     Args:
         progress: a bar on stderr, where that is a terminal.
@@ -60,13 +84,41 @@ def collect(
     Raises:
         LazyrichError: on every process, if one of them fails.
     """
-    local = {name: Collection() for name in captures}
     source = Source(data, seed, progress)
+    if wanted.second:
+        gathered(lambda: _check_repeats(source, wanted.second))
+    found = _everywhere(captures, wanted, source, {name: Collection() for name in captures})
+    seconds = {name: each.again(wanted) for name, each in found.items()}
+    seconds = {name: each for name, each in seconds.items() if each.means}
+    if seconds:
+        fewer = {name: captures[name].only(list(each.means)) for name, each in seconds.items()}
+        seconds = _everywhere(fewer, wanted.again(), source, seconds)
+    for name, second in seconds.items():
+        found[name].beside(second)
+    return found
+
+
+def _everywhere(
+    captures: Mapping[str, Capture],
+    wanted: Wanted,
+    source: Source,
+    local: dict[str, Collection],
+) -> dict[str, Collection]:
+    """The collections, filled by one pass, of all processes together."""
     ids = gathered(lambda: _pass(captures, wanted, source, local))
     if several() and any(i is not None for i in ids):
         _withdraw(local, ids)
     everywhere = gathered(lambda: local)
     return {name: _merged([part[name] for part in everywhere]) for name in captures}
+
+
+def _check_repeats(data: Source, measures: Sequence[Measure]) -> None:
+    if data.once:
+        raise LazyrichError(
+            f"{', '.join(m.name for m in measures)}: reads the data twice, to know the class means "
+            "first, and this can be read only once: give a loader or a list of batches, not a "
+            "generator."
+        )
 
 
 def _pass(
@@ -100,7 +152,9 @@ def _read(
         for number, item in enumerate(data.items()):
             for name, capture in captures.items():
                 inputs = capture.inputs(item)
-                local[name].add(sessions[name].read(inputs), wanted, number)
+                layers = sessions[name].read(inputs)
+                local[name].heads = sessions[name].heads
+                local[name].add(layers, wanted, number)
             if inputs.ids is not None:
                 seen.append(inputs.ids.cpu())
     for name, session in sessions.items():
@@ -118,6 +172,7 @@ def _read_kept(
     for name, capture in captures.items():
         cache = Cache(capture, data)
         for number, layers in enumerate(cache.batches()):
+            local[name].heads = cache.heads
             local[name].add(layers, wanted, number)
         local[name].problems, local[name].cautions = cache.problems, cache.cautions
 

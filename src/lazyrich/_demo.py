@@ -18,6 +18,15 @@ from ._schedules import log_spaced
 from ._table import Cells, text
 from .errors import LazyrichError
 
+MEASURES = [
+    "accuracy",
+    "low_rank_richness",
+    "richness_*",
+    "output_rank",
+    "nc1",
+    "effective_dimension",
+    "spectrum",
+]
 SCALES = {"rich": 0.01, "lazy": 10.0}
 STEPS, LOSS, TRAIN = 2000, 0.02, 500
 
@@ -135,7 +144,7 @@ def _kernel_times(net: nn.Module, x: Tensor, v: Tensor) -> Tensor:
 
 def _measured(model: nn.Module, x: Tensor, y: Tensor, run: str, seed: int) -> Records:
     capture = Capture(model, ["net.*", "penultimate", "outputs"])
-    return measure(capture, [(x, y)], interval=10, seed=seed, run=run, progress=False)
+    return measure(capture, [(x, y)], MEASURES, interval=10, seed=seed, run=run, progress=False)
 
 
 def _comparison(records: Records) -> str:

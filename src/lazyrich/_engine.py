@@ -34,6 +34,8 @@ def measure(
 ) -> Records:
     """Measure a model on data, in one forward pass; or several models on the same batches.
 
+    A second pass is made for what needs to know the class means first, such as `nc4`.
+
     Under torch.distributed every process measures its part of the data, all must call this, and
     all get the records of the whole.
 
@@ -42,7 +44,8 @@ def measure(
             several of them by name, which becomes the run of their records.
         data: yields inputs, (inputs, labels) or mappings; see `Capture` for others.
         measures: names, globs or measures of the catalogue; None for all that the data allows, but
-            those that draw samples themselves, such as `capacity`: ask for them by name.
+            those that draw samples themselves or read the data twice, such as `capacity` and
+            `nc4`: ask for them by name.
         layers: patterns of addresses, see `Capture`; None for every module without children, the
             penultimate features and the outputs.
         view: how maps and tokens become samples: `mean` (default), `flatten`, `tokens`, `last`.
@@ -69,7 +72,12 @@ def measure(
         heading = Heading(name, captures[name].view, seed)
         weights = captures[name].weights() if wanted.of_weights else None
         records += wanted.records(
-            collection.sums, heading, collection.problems, collection.cautions, weights
+            collection.sums,
+            heading,
+            collection.problems,
+            collection.cautions,
+            weights,
+            heads=collection.heads,
         )
     return records
 
@@ -93,7 +101,8 @@ def measure_arrays(
     Args:
         activations: (n samples, d units) by area or layer, in order; or one array.
         measures: names, globs or measures of the catalogue; None for all that the data allows, but
-            those that draw samples themselves, such as `capacity`: ask for them by name.
+            those that draw samples themselves or read the data twice, such as `capacity` and
+            `nc4`: ask for them by name.
         labels: n class labels, numbers or strings.
         outputs: (n, c) raw outputs of the model or decoder.
         view: needed for arrays of more than two axes, see `Capture`.
@@ -107,7 +116,7 @@ def measure_arrays(
     Raises:
         LazyrichError: the input cannot be measured; the message says what to do.
     """
-    wanted = Wanted(measures, interval, dtype, memory_limit, seed)
+    wanted = Wanted(measures, interval, dtype, memory_limit, seed, of_model=False)
     arrays = Arrays(activations, labels, outputs, view, device)
     widths = arrays.widths
     if wanted.rotates:
@@ -115,6 +124,10 @@ def measure_arrays(
     found = Collection()
     for number, batches in enumerate(arrays.batches()):
         found.add(batches, wanted, number)
+    if (second := found.again(wanted)).means:
+        for number, batches in enumerate(arrays.batches()):
+            second.add(batches, wanted.again(), number)
+        found.beside(second)
     for name, layer in found.sums.items():
         layer.d = widths[name]
     return wanted.records(found.sums, Heading(run, view or "", seed), {}, {})

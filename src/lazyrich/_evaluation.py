@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import isfinite, nan, sqrt
 
 from scipy.special import stdtrit
+from torch import Tensor
 
 from ._reader import OUTPUTS, PENULTIMATE
 from ._records import Definition, Record, Records
@@ -51,12 +52,13 @@ def evaluate(
     measures: Sequence[Measure],
     weights: Weights | None,
     initial: Snapshot | None,
+    heads: Mapping[str, Tensor],
 ) -> Table:
     """Every measure at every layer that brings what it needs; profiles last, over the layers."""
     table: Table = {}
     for layer, sums in layers.items():
         start = None if initial is None else initial.points.get(layer)
-        table[layer] = _of_statistics(layer, sums, measures, start)
+        table[layer] = _of_statistics(layer, sums, measures, start, heads.get(layer))
     before = {} if initial is None else _by_module(initial.weights)
     after = {} if weights is None else _by_module(weights)
     for module, now in after.items():
@@ -129,7 +131,11 @@ def _of_weights(
 
 
 def _of_statistics(
-    layer: str, sums: LayerSums, measures: Sequence[Measure], initial: Points | None
+    layer: str,
+    sums: LayerSums,
+    measures: Sequence[Measure],
+    initial: Points | None,
+    head: Tensor | None,
 ) -> dict[Measure, Cell]:
     blocks = sums.blocks()
     whole = sums.whole(blocks)
@@ -139,11 +145,13 @@ def _of_statistics(
     here = [
         m
         for m in measures
-        if reads(m, layer, sums.kinds) and not (m.takes_initial and initial is None)
+        if reads(m, layer, sums.kinds)
+        and not (m.takes_initial and initial is None)
+        and not (m.takes_head and head is None)
     ]
 
     def of(m: Measure, statistics: dict[Kind, Statistic]) -> Evaluated:
-        return m.evaluate(read(m.needs, statistics), initial)
+        return m.evaluate(read(m.needs, statistics), initial, head)
 
     cells = {m: Cell(of(m, whole), [], n, sums.d, sums.dtype) for m in here}
     resampled = [m for m in here if not m.own_interval]

@@ -47,7 +47,8 @@ class Recorder:
             read only once is kept in memory.
         path: the file, made with its folder or continued.
         measures: names, globs or measures of the catalogue; None for all that the probe allows, but
-            those that draw samples themselves, such as `capacity`: ask for them by name.
+            those that draw samples themselves or read the data twice, such as `capacity` and
+            `nc4`: ask for them by name.
         when: the steps to record, as a function of the step; about six for every factor of ten
             unless told otherwise.
         layers, view: as `measure` takes them.
@@ -143,7 +144,13 @@ class Recorder:
             if self._journal is not None:
                 _save(self._start, self._beside)
         return self._wanted.records(
-            found.sums, heading, found.problems, found.cautions, weights, self._start
+            found.sums,
+            heading,
+            found.problems,
+            found.cautions,
+            weights,
+            self._start,
+            found.heads,
         )
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from ._reader import INPUT, OUTPUTS, PENULTIMATE, Reader
@@ -99,6 +99,18 @@ class Selection:
         for pattern in self.patterns or ():
             self._demand(pattern, choice, reader)
         return choice
+
+    def heads(self, choice: "Choice") -> dict[str, Tensor]:
+        """By layer the weights that read it, where it is the penultimate one and a Linear does.
+
+        As the forward pass uses them: of a parametrized module what its parametrization makes.
+        """
+        address = choice.layers.get(PENULTIMATE)
+        if address is None or not self._linear_input(address, choice.modules[address]):
+            return {}
+        weight: Tensor = self.modules[choice.modules[address]].weight  # type: ignore[assignment]
+        plain = weight.ndim == 2 and weight.is_floating_point()  # packed ones are no weights yet
+        return {PENULTIMATE: weight.detach()} if plain else {}
 
     def _names(self, address: str, module: str, roles: dict[str, str]) -> list[str]:
         """Under which names an address is to be measured: its roles, and its own."""

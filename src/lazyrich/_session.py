@@ -28,11 +28,13 @@ class Session:
     Attributes:
         problems: layers that cannot be read, with the reason; known after the first batch.
         cautions: layers whose numbers may mislead, with the reason; known then, too.
+        heads: by layer the weights of the Linear that reads it, if known; known then, too.
     """
 
     def __init__(self, model: nn.Module, selection: Selection, reader: Reader, seed: int) -> None:
         self.problems: dict[str, str] = {}
         self.cautions: dict[str, str] = {}
+        self.heads: dict[str, Tensor] = {}
         self._model, self._selection, self._reader = model, selection, reader
         tensors = [*model.parameters(), *model.buffers()]
         self._device = tensors[0].device if tensors else torch.device("cpu")
@@ -62,6 +64,9 @@ class Session:
         choice = self._choice or self._selection.choose(self._reader)
         self._choice, self.problems = choice, choice.problems
         layers = dict(self._layers(inputs, choice))
+        if first:  # after a forward pass, which is when some modules make their weights
+            with torch.no_grad():
+                self.heads = self._selection.heads(choice)
         self._samples += self._reader.n
         self._batches += 1
         if first and self._draws.used:

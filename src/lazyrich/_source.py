@@ -1,6 +1,6 @@
 """Data as it comes: seeded, shown with a bar, and missed if there is none."""
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,8 @@ class Source:
             LazyrichError: the data is nothing to iterate over.
         """
         iterable = hasattr(self.data, "__iter__") or hasattr(self.data, "__getitem__")
-        if not iterable or isinstance(self.data, (Tensor, np.ndarray, str, Mapping)):
+        batch = isinstance(self.data, tuple) and any(isinstance(p, Tensor) for p in self.data)
+        if batch or not iterable or isinstance(self.data, (Tensor, np.ndarray, str, Mapping)):
             raise LazyrichError(
                 f"needs a loader or a list of batches, got {type(self.data).__name__}. "
                 "A single batch goes in a list: [x] or [(x, labels)]."
@@ -52,4 +53,5 @@ class Source:
     @property
     def once(self) -> bool:
         """Whether it can be read only once."""
-        return hasattr(self.data, "__iter__") and iter(self.data) is self.data
+        # a loader is not asked for an iterator: it would draw a seed, or start its workers
+        return isinstance(self.data, Iterator) and iter(self.data) is self.data

@@ -99,6 +99,22 @@ class LayerSums:
             for kind, new in theirs.items():
                 mine[kind] = mine[kind] + new if kind in mine else new
 
+    def beside(self, other: "LayerSums") -> None:
+        """Take in other statistics of the same samples, from another reading of the data.
+
+        Raises:
+            LazyrichError: they are not the same samples.
+        """
+        mine, theirs = self.blocks(), other.blocks()
+        if self.rows != other.rows or len(mine) != len(theirs):
+            raise LazyrichError(
+                f"the data gave {self.rows} rows when it was read first, and then {other.rows}: "
+                "measures that read it twice need a loader that repeats itself"
+            )
+        self.kinds = [*self.kinds, *other.kinds]
+        for block, more in zip(mine, theirs, strict=True):
+            block.update(more)
+
     def finish(self) -> None:
         """Sum up what still waits; if that is all there is, in no more coordinates than rows."""
         if not any(map(len, self._waiting)):

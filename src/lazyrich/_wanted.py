@@ -1,22 +1,31 @@
 """The measures asked for, and the statistics that they need of each layer."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from fnmatch import fnmatchcase
 
 import torch
+from torch import Tensor
 
-from ._evaluation import Heading, Snapshot, evaluate, failed, reads, records
+from ._evaluation import Heading, Snapshot, evaluate, failed, records
 from ._ranks import several
 from ._records import Records
-from ._sums import LayerSums, check_memory, covering
+from ._sums import Kind, LayerSums, check_memory, covering
 from .errors import LazyrichError, MissingInput, TooFewSamples, UnknownName
 from .measures import CATALOGUE, Measure, Profile
-from .statistics import Batch, PairMoments, Weights
+from .statistics import Batch, ClassMoments, PairMoments, Weights
 
 log = logging.getLogger("lazyrich")
 Chosen = Sequence[Measure | str] | Measure | str | None
+_NO_HEAD = (
+    "compares with the weights of the Linear that reads the penultimate features, and no Linear "
+    "reads them here. Name its input, as in Capture(model, penultimate='fc:input')."
+)
+_NO_MODEL = (
+    "compares with the weights of the Linear that reads the features, which arrays do not bring: "
+    "measure the model itself with lz.measure()."
+)
 
 
 class Wanted:
@@ -24,12 +33,13 @@ class Wanted:
 
     Args:
         measures: names, globs or measures; None for all that the data allows but those that draw
-            samples themselves.
+            samples themselves or read the data twice.
         interval: jackknife blocks, 0 for none.
         dtype: of products, None for the activations' own.
         memory_limit: in GiB, None for half of what is free.
         seed: of measures that draw.
         from_start: whether the start of training will be known.
+        of_model: whether the weights that read the features can be known.
 
     Raises:
         LazyrichError: an interval or dtype that makes no sense.
@@ -45,6 +55,7 @@ class Wanted:
         seed: int,
         *,
         from_start: bool = False,
+        of_model: bool = True,
     ) -> None:
         if not isinstance(interval, int) or interval < 0 or interval == 1:
             raise LazyrichError(
@@ -60,12 +71,15 @@ class Wanted:
         self.explicit = measures is not None
         self._told = self.explicit or from_start
         chosen = [_seeded(m, seed) for m in _look_up(measures)]
-        self.measures = [m for m in chosen if from_start or self._without_start(m)]
+        chosen = [m for m in chosen if from_start or self._without_start(m)]
+        self.measures = [m for m in chosen if of_model or self._without_head(m)]
         self.of_weights = any(m.needs is Weights for m in self.measures)
         self._interval, self._dtype, self._limit = interval, dtype, memory_limit
         helpers = [CATALOGUE[m.argument] for m in self.measures if m.needs is Profile]
         names = {m.name for m in self.measures}
         self.needed = [*self.measures, *(h for h in helpers if h.name not in names)]
+        self.second = [m for m in self.measures if m.second_pass]
+        self._means_known = False
 
     def among(self, keep: Callable[[Measure], bool]) -> "Wanted":
         """The same for some of the measures."""
@@ -74,37 +88,49 @@ class Wanted:
         fewer.needed = [m for m in self.needed if keep(m)]
         return fewer
 
+    def again(self) -> "Wanted":
+        """What a second reading is for, once a first one has found the class means."""
+        rest = self.among(lambda m: m.second_pass)
+        rest._means_known = True
+        return rest
+
+    def reads_twice(self, layer: str, kinds: Sequence[Kind]) -> bool:
+        """Whether a layer with these sums is to be read again."""
+        means = any(ClassMoments is k or ClassMoments in k.contains for k in kinds)
+        return means and any(m.layer in (None, layer) for m in self.second)
+
     @property
     def rotates(self) -> bool:
         """Whether no measure of data would notice a rotation of the rows."""
         of_data = (m for m in self.needed if m.needs is not Weights)
         return all("rotation" in m.invariant for m in of_data)
 
-    def prepare(self, layers: dict[str, Batch]) -> dict[str, LayerSums]:
+    def prepare(
+        self, layers: dict[str, Batch], heads: Mapping[str, Tensor]
+    ) -> dict[str, LayerSums]:
         """Empty sums for each layer that a first batch shows, checked against the memory there is.
+
+        Args:
+            heads: by layer the weights that read it, where they are known.
 
         Raises:
             MissingInput: a measure that was asked for by name and finds no layer it can measure.
             MemoryRefused: the sums would not fit.
         """
         statistics = [m for m in self.needed if m.needs not in (Profile, Weights)]
-        kinds = {
-            name: {
-                m.needs
-                for m in statistics
-                if m.layer in (None, name)
-                and all(getattr(batch, field) is not None for field in m.needs.requires)
-            }
+        here = {
+            name: [m for m in statistics if _finds(m, name, batch, heads)]
             for name, batch in layers.items()
         }
         for m in statistics:
-            if not any(reads(m, name, list(found)) for name, found in kinds.items()):
+            if not any(m in found for found in here.values()):
                 self._missing(m, layers)
+        kinds = {name: set(map(self._kind, found)) for name, found in here.items()}
         everything = covering({kind for found in kinds.values() for kind in found})
         blocks = max(self._interval, 1)
         check_memory(layers, everything, blocks, self._limit)
         return {
-            name: LayerSums(found, blocks, self._dtype, rotate=self.rotates and not several())
+            name: LayerSums(found, blocks, self._dtype, rotate=self._rotates(here[name]))
             for name, found in kinds.items()
             if found
         }
@@ -117,6 +143,7 @@ class Wanted:
         cautions: dict[str, str],
         weights: Weights | None = None,
         initial: Snapshot | None = None,
+        heads: Mapping[str, Tensor] | None = None,
     ) -> Records:
         """Evaluate the measures on the sums; what could not be measured is a row with the reason.
 
@@ -129,7 +156,7 @@ class Wanted:
                     f"interval={self._interval} needs {2 * self._interval} samples or more, and "
                     f"layer {name!r} has {layer.samples}. Ask for fewer blocks, or for none with 0."
                 )
-        table = evaluate(sums, self.needed, weights, initial)
+        table = evaluate(sums, self.needed, weights, initial, heads or {})
         found = records(table, self.measures, heading, cautions)
         names = {r.measure for r in found} or {m.name for m in self.measures}
         failures = [
@@ -156,6 +183,26 @@ class Wanted:
             )
         return not m.takes_initial and (self.explicit or m.needs is not Weights)
 
+    def _without_head(self, m: Measure) -> bool:
+        """Whether a measure can do without the weights that read the features."""
+        if m.takes_head and self.explicit:
+            raise MissingInput(f"{m.name}: {_NO_MODEL}")
+        return not m.takes_head
+
+    def _kind(self, m: Measure) -> Kind:
+        """The statistic that a measure needs of this reading of the data."""
+        kind: Kind = m.needs
+        return ClassMoments if m.second_pass and not self._means_known else kind
+
+    def _rotates(self, here: Sequence[Measure]) -> bool:
+        """Whether the rows of a layer may be rotated, where these measures are taken.
+
+        Not where a second reading comes back to its means, with rows as they are.
+        """
+        across = [m for m in self.needed if m.needs is Profile]
+        free = all("rotation" in m.invariant and not m.second_pass for m in [*here, *across])
+        return free and not several()
+
     def _missing(self, m: Measure, layers: dict[str, Batch]) -> None:
         """Raise for a measure that was asked for by name; leave out one that was not."""
         batches = [b for name, b in layers.items() if m.layer in (None, name)]
@@ -164,14 +211,22 @@ class Wanted:
         elif not batches:
             reason = f"it is measured at the layer {m.layer!r}, which is not among those chosen"
         else:
+            reason = _NO_HEAD
             try:
                 m.needs.of(batches[0])
-                return
+                if not m.takes_head:
+                    return
             except MissingInput as error:
                 reason = str(error)
         if self.explicit:
             raise MissingInput(f"{m.name}: {reason}")
         log.info("%s left out: %s", m.name, reason)
+
+
+def _finds(m: Measure, layer: str, batch: Batch, heads: Mapping[str, Tensor]) -> bool:
+    """Whether a measure makes sense at a layer, and finds there all that it needs."""
+    there = all(getattr(batch, field) is not None for field in m.needs.requires)
+    return there and m.layer in (None, layer) and not (m.takes_head and layer not in heads)
 
 
 def _seeded(m: Measure, seed: int) -> Measure:
@@ -181,10 +236,10 @@ def _seeded(m: Measure, seed: int) -> Measure:
 
 def _look_up(measures: Chosen) -> list[Measure]:
     if measures is None:
-        # similarities of two representations are for compare(), and what draws samples itself
-        # takes its time: it is asked for by name
+        # similarities of two representations are for compare(); what draws samples itself or
+        # reads the data twice takes its time: it is asked for by name
         usual = (m for m in CATALOGUE.values() if m.needs is not PairMoments)
-        return [m for m in usual if not m.own_interval]
+        return [m for m in usual if not (m.own_interval or m.second_pass)]
     chosen: list[Measure] = []
     for m in [measures] if isinstance(measures, (str, Measure)) else measures:
         if isinstance(m, Measure):

@@ -36,3 +36,17 @@ def nc2_equiangular(x, labels, outputs):
 def nc2_maximal_angle(x, labels, outputs):
     apart = 1 / (len(np.unique(labels)) - 1)
     return np.mean([abs(cosine + apart) for cosine in _cosines(x, labels)])
+
+
+def nc3(x, labels, outputs, head):
+    means = _class_means(x, labels)
+    gaps = means - means.mean(0)
+    weights = head[np.unique(labels)]
+    cosine = (weights * gaps).sum() / np.linalg.norm(weights) / np.linalg.norm(gaps)
+    return 2 - 2 * cosine
+
+
+def nc4(x, labels, outputs):
+    classes, means = np.unique(labels), _class_means(x, labels)
+    nearest = [classes[np.argmin([np.linalg.norm(row - m) for m in means])] for row in x]
+    return np.mean(np.array(nearest) != outputs.argmax(1))

@@ -1,24 +1,34 @@
 """A card: one chart with, right beside it, what is drawn and where its definition comes from."""
 
 from .._records import Definition
+from .joined import Joined
 from .panels import Panel
 from .text import RICHER, bounds, escape, source, spread, titled
 
 
 def card(panel: Panel, definition: Definition | None) -> str:
     """The chart's place, to be filled in by the script, and the facts about it."""
-    name = f"chart-{panel.number}"
     facts = _defined(definition) | {
         "Layer": escape(panel.layers[0]) if len(panel.layers) == 1 else "",
         "Estimator": ", ".join(escape(e) for e in _different(panel, "estimator")),
         "Samples": spread([r.n for r in panel.rows if r.n] or [0]),
         "Precision": ", ".join(escape(t) for t in _different(panel, "dtype")),
     }
+    return _article(panel.number, titled(panel.measure, panel.variant), _explained(panel), facts)
+
+
+def joined_card(chart: Joined) -> str:
+    """The same for a chart that draws the rows of several others."""
+    return _article(chart.number, titled(chart.title, chart.variant), chart.told, chart.facts)
+
+
+def _article(number: int, title: str, told: str, facts: dict[str, str]) -> str:
+    name = f"chart-{number}"
     items = "".join(f"<dt>{term}</dt><dd>{fact}</dd>" for term, fact in facts.items() if fact)
     return (
-        f'<article id="{name}"><h3 id="{name}-title">{titled(panel.measure, panel.variant)}</h3>'
+        f'<article id="{name}"><h3 id="{name}-title">{title}</h3>'
         f'<figure aria-labelledby="{name}-title"><div class="chart"></div>'
-        f"<figcaption>{_explained(panel)}</figcaption></figure>"
+        f"<figcaption>{told}</figcaption></figure>"
         f"<dl>{items}</dl></article>\n"
     )
 

@@ -13,6 +13,7 @@ from .encodings import (
     step_axis,
     value_axis,
 )
+from .joined import frame
 from .matrices import matrix
 from .panels import Panel
 
@@ -136,15 +137,8 @@ def _shade(panel: Panel, y: Spec) -> list[Spec]:
 
 
 def _base(panel: Panel, description: str) -> Spec:
-    spec: Spec = {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "description": description,
-        "data": {"name": "records"},
-        "width": "container",
-        "height": 250,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "transform": [{"filter": {"field": "chart", "equal": panel.number}}],
-    }
+    spec = frame(description)
+    spec["transform"] = [{"filter": {"field": "chart", "equal": panel.number}}]
     if len(panel.rows) > _MANY_MARKS:
         spec["usermeta"] = {"embedOptions": {"renderer": "canvas"}}
     return spec

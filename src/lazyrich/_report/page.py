@@ -9,8 +9,9 @@ from pathlib import Path
 from .._records import Definition, Records
 from ..errors import LazyrichError
 from . import tables
-from .cards import card
+from .cards import card, joined_card
 from .charts import CONFIG, Spec, chart
+from .geometry import geometry
 from .panels import PAIR, Panel, data, panels
 from .text import escape, spread
 
@@ -68,9 +69,11 @@ def _page(records: Records, title: str) -> str:
     found = panels(records)
     cards = [card(p, records.definitions.get(p.measure)) for p in found]
     caveats = sum(map(tables.is_caveat, records))
+    over = geometry(found)
     sections = {
         "Overview": _overview(records, caveats),
         "Which run is richer": tables.comparison(found, records.definitions),
+        "Capacity and geometry": "".join(map(joined_card, over)),
         "Measures": "".join(c for c, p in zip(cards, found, strict=True) if not p.is_curve),
         "Curves": "".join(c for c, p in zip(cards, found, strict=True) if p.is_curve),
         "Notes and failures": tables.caveats(records) if caveats else "",
@@ -83,7 +86,8 @@ def _page(records: Records, title: str) -> str:
         f'<section id="{_anchor(name)}"><h2>{name}</h2>{body}</section>\n'
         for name, body in shown.items()
     )
-    content = {"config": CONFIG, **data(found), "specs": _specs(found, records.definitions)}
+    specs = _specs(found, records.definitions) + [c.spec for c in over]
+    content = {"config": CONFIG, **data(found), "specs": specs}
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">

@@ -61,7 +61,9 @@ def _richest(rows: Sequence[Record], richer: str) -> Record | None:
     """The record with the extreme value; None where two share it or fewer than two have one."""
     sign = 1 if richer == "low" else -1
     ranked = sorted((r for r in rows if not math.isnan(r.value)), key=lambda r: sign * r.value)
-    return ranked[0] if len(ranked) > 1 and ranked[0].value != ranked[1].value else None
+    if len(ranked) < 2 or math.isclose(ranked[0].value, ranked[1].value, rel_tol=1e-6):
+        return None  # the same up to rounding
+    return ranked[0]
 
 
 def _overlap(one: Record, other: Record) -> bool:

@@ -27,7 +27,9 @@ class MeasureMetric(Metric):
     def __init__(self, measure: Measure | str) -> None:
         super().__init__()
         self.measure = CATALOGUE[measure] if isinstance(measure, str) else measure
-        if not issubclass(self.measure.needs, Statistic) or self.measure.takes_initial:
+        m = self.measure
+        more = m.takes_initial or m.takes_head or m.second_pass
+        if not issubclass(m.needs, Statistic) or more:
             raise LazyrichError(f"{self.measure.name} is no function of one statistic of samples.")
         self.parts: list[Tensor]
         self.add_state("parts", default=[], dist_reduce_fx=None)  # statistics merge by their own +

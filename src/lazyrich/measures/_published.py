@@ -9,6 +9,8 @@ from functools import cached_property
 from math import inf, nan
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
+from torch import Tensor
+
 from ..errors import LazyrichWarning, Undefined, UnknownName
 from ..statistics import Statistic, Weights
 
@@ -78,11 +80,14 @@ class Measure:
         estimator: how the value is estimated from samples.
         layer: the one layer that it makes sense for (`outputs`), or None for any.
         own_interval: it estimates its error itself, so that no blocks of samples are left out.
+        second_pass: its statistic is of rows beside their nearest class means, which a first
+            reading of the data has to find.
         options: conventions fixed by `using`, by name.
         name: the function's name.
         argument: name of the argument that carries the data.
         needs: the kind of statistic, `Weights` or `Profile`.
         takes_initial: whether it compares with the start of training.
+        takes_head: whether it compares with the weights of the Linear that reads the features.
     """
 
     function: Callable[..., Any] = field(repr=False)
@@ -93,26 +98,36 @@ class Measure:
     estimator: str = field(default="plug-in", repr=False)
     layer: str | None = field(default=None, repr=False)
     own_interval: bool = field(default=False, repr=False)
+    second_pass: bool = field(default=False, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     name: str = field(init=False)
     argument: str = field(init=False, repr=False)
     needs: type[Any] = field(init=False, repr=False)
     takes_initial: bool = field(init=False, repr=False)
+    takes_head: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         argument, needs = next(iter(get_type_hints(self.function).items()))
+        parameters = inspect.signature(self.function).parameters
         derived = {
             "name": self.function.__name__,
             "argument": argument,
             "needs": needs,
-            "takes_initial": "initial" in inspect.signature(self.function).parameters,
+            "takes_initial": "initial" in parameters,
+            "takes_head": "head" in parameters,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "__doc__", self.function.__doc__)
 
-    def __call__(self, data: Data, initial: Data | None = None, **options: Any) -> float | Curve:
-        found, defined = self.using(**options).evaluate(data, initial)
+    def __call__(
+        self,
+        data: Data,
+        initial: Data | None = None,
+        head: Tensor | None = None,
+        **options: Any,
+    ) -> float | Curve:
+        found, defined = self.using(**options).evaluate(data, initial, head)
         if isinstance(found, dict):
             return found
         if found.caution or not defined:
@@ -134,16 +149,21 @@ class Measure:
                 raise UnknownName(f"{option} of {self.name}", str(options[option]), words)
         return replace(self, options={**self.options, **options})
 
-    def evaluate(self, data: Data, initial: Data | None = None) -> Evaluated:
+    def evaluate(
+        self, data: Data, initial: Data | None = None, head: Tensor | None = None
+    ) -> Evaluated:
         """The value with what is known about it, or NaN with the reason why there is none.
 
         Args:
             data: what the measure needs.
             initial: the same at the start of training, for measures that compare with it.
+            head: weights of the Linear that reads the features, [outputs, units], for measures
+                that compare with them.
         """
-        start = {"initial": initial} if self.takes_initial else {}
+        beside: dict[str, Any] = {"initial": initial} if self.takes_initial else {}
+        beside |= {"head": head} if self.takes_head else {}
         try:
-            found = self.function(data, **start, **self.options)
+            found = self.function(data, **beside, **self.options)
         except Undefined as reason:
             return Evaluated(Estimate(nan, str(reason)), defined=False)
         if isinstance(found, (Estimate, dict)):
@@ -176,10 +196,11 @@ class Measure:
     @property
     def bibtex(self) -> str:
         """The source as a BibTeX entry, for whoever uses the measure to cite its authors."""
-        fields = {"title": f"{{{self.source}}}", "note": f"{{measure {self.name} of lazyrich}}"}
+        title = self.source.replace("&", r"\&")
+        fields = {"title": f"{{{title}}}", "note": f"{{measure {self.name} of lazyrich}}"}
         for key, pattern in (("doi", r"doi:([^\s,;)]+)"), ("eprint", r"arXiv:(\d+\.\d+)")):
             if found := re.search(pattern, self.source):
-                fields[key] = f"{{{found[1]}}}"
+                fields[key] = f"{{{found[1].rstrip('.:')}}}"
         body = "".join(f"  {key} = {value},\n" for key, value in fields.items())
         return f"@misc{{lazyrich_{self.name},\n{body}}}"
 
@@ -201,12 +222,14 @@ def published(
     estimator: str = "plug-in",
     layer: str | None = None,
     own_interval: bool = False,
+    second_pass: bool = False,
 ) -> Callable[[Callable[..., Any]], Measure]:
     """Enter a function in the catalogue, with its source and the laws its tests will hold it to.
 
     The first argument's annotation says what it needs: a statistic, `Weights`, or a `Profile` of
-    the measure that the argument is named after. A second argument named `initial` is the same at
-    the start of training. Arguments with defaults are options.
+    the measure that the argument is named after. A further argument named `initial` is the same at
+    the start of training; one named `head` is the weight matrix of the Linear that reads the
+    penultimate features. Arguments with defaults are options.
 
     Raises:
         ValueError: another function of that name is in the catalogue already.
@@ -222,6 +245,7 @@ def published(
             estimator,
             layer,
             own_interval,
+            second_pass,
         )
         known = CATALOGUE.get(measure.name)
         # the same function again is a module that was loaded anew, as notebooks do

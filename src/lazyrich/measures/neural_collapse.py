@@ -1,11 +1,12 @@
-"""Neural collapse: variability within classes (NC1), and a simplex of class means (NC2)."""
+"""Neural collapse: spread within classes (NC1), a simplex of their means (NC2), which is that of
+the last layer's weights (NC3), and decides like it (NC4)."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import Undefined
-from ..statistics import ClassMoments
+from ..statistics import ClassMoments, NearestMeans
 from ._classes import separating, several, with_spread
 from ._published import Estimate, published
 
@@ -81,6 +82,69 @@ def nc2_maximal_angle(classes: ClassMoments) -> float:
     """
     apart = 1 / (len(classes.classes) - 1 or 1)
     return float((_cosines(classes) + apart).abs().mean())
+
+
+@published(
+    f"{SOURCE}, figure 5: self-duality",
+    bounds=(0, 4),
+    richer="low",
+    invariant={"shift", "scale", "order"},
+    layer="penultimate",
+)
+def nc3(classes: ClassMoments, head: Float[Tensor, "c d"]) -> float:
+    r"""Distance of the last layer's weights from the class means, both at unit size.
+
+    $\lVert W / \lVert W \rVert_F - \dot M / \lVert \dot M \rVert_F \rVert_F^2$, where row c of
+    $\dot M$ is $\mu_c - \mu_G$, $\mu_G$ the mean of the class means, and row c of W the weights of
+    output c. Rows of classes that no sample belongs to are left out of both.
+
+    0 at collapse, 2 where weights and means are unrelated, 4 where they are opposite.
+    """
+    gaps = _gaps(classes, least=2)
+    separating(gaps, classes)
+    lowest, highest = int(classes.classes[0]), int(classes.classes[-1])
+    if lowest < 0 or highest >= len(head):
+        raise Undefined(f"labels from {lowest} to {highest} do not number {len(head)} outputs")
+    if head.shape[1] != gaps.shape[1]:
+        raise Undefined(f"the weights are of {head.shape[1]} units, the rows of {gaps.shape[1]}")
+    weights = head.to(gaps)[classes.classes]
+    size = weights.norm()
+    if not 0 < float(size) < float("inf"):
+        raise Undefined("the weights are zero or not finite")
+    return min(float((weights / size - gaps / gaps.norm()).square().sum()), 4.0)
+
+
+@published(
+    f"{SOURCE}, figure 7: nearest class center",
+    bounds=(0, 1),
+    richer="low",
+    invariant={"shift", "rotation", "scale", "order", "output_scale"},
+    layer="penultimate",
+    second_pass=True,
+)
+def nc4(p: NearestMeans) -> Estimate:
+    r"""Share of samples whose nearest class mean is not the class of their largest output.
+
+    $\frac1n \sum_i \mathbb{1}[\arg\max_c f_c(x_i) \neq \arg\min_c \lVert h_i - \mu_c \rVert]$
+
+    Over the samples that have a label, with the class means of the same data, which are found in
+    a first reading. Intervals take these means as given.
+
+    0 at collapse.
+    """
+    seen = p.predictions
+    if not bool(seen.labelled > 0):
+        raise Undefined("no sample has a label")
+    if int(seen.lowest) < 0 or int(seen.highest) >= seen.outputs:
+        raise Undefined(
+            f"labels from {int(seen.lowest)} to {int(seen.highest)} do not number "
+            f"{seen.outputs} outputs"
+        )
+    if not bool(p.decided > 0):
+        raise Undefined("there are no two classes whose means differ")
+    apart = int(p.decided - p.agreeing)
+    share = (p.decided - p.agreeing) / p.decided
+    return Estimate(float(share), f"{apart} of {int(p.decided)} samples differ")
 
 
 def _gaps(classes: ClassMoments, least: int) -> Float[Tensor, "k d"]:

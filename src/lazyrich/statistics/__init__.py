@@ -5,6 +5,7 @@ from .classes import NO_LABEL, ClassCounts, ClassMoments
 from .clouds import Clouds
 from .joint import JointClassMoments, JointMoments
 from .moments import FourthMoments, Moments
+from .nearest import NearestMeans
 from .pairs import CrossMoments, PairMoments
 from .points import Points
 from .predictions import Predictions
@@ -21,6 +22,7 @@ __all__ = [
     "JointClassMoments",
     "JointMoments",
     "Moments",
+    "NearestMeans",
     "PairMoments",
     "Points",
     "Predictions",

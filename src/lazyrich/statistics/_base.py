@@ -33,6 +33,7 @@ class Batch:
         outputs: the model's raw outputs for each row.
         samples: number of the sample that each row comes from (several tokens, one sample).
         other: rows of another representation of the same samples.
+        nearest: class whose mean, known from a first reading of the data, is nearest to each row.
     """
 
     x: Float[Tensor, "n d"]
@@ -40,6 +41,7 @@ class Batch:
     outputs: Float[Tensor, "n c"] | None = None
     samples: Int[Tensor, " n"] | None = None
     other: Float[Tensor, "n e"] | None = None
+    nearest: Int[Tensor, " n"] | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -66,7 +68,8 @@ def required_labels(batch: Batch) -> Int[Tensor, " n"]:
     """
     if batch.labels is None:
         raise MissingInput(
-            "class moments need a label for each sample, and the data brings none. "
+            "class moments need a label for each sample, and the data brings none "
+            "(labels that are floating point or one-hot are no classes). "
             "Let the loader yield (inputs, labels), or pass labels=... with arrays."
         )
     return batch.labels
