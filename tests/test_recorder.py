@@ -9,12 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import lazyrich as lz
-from lazyrich import Recorder, Records
+from lazyrich import LazyrichError, Recorder, Records
 from lazyrich.errors import MissingInput, UnreadableFile
 
 
@@ -148,7 +149,7 @@ import sys, torch, lazyrich as lz
 from torch import nn
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
-x = torch.randn(40, 6)
+x = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
 with lz.Recorder(model, [(x, torch.arange(40) % 3)], sys.argv[1], when=lz.every(1)) as recorder:
     for step in range(100_000):
         recorder.step(step)
@@ -247,6 +248,47 @@ def test_what_cannot_be_a_record_file_is_refused_before_training(tmp_path: Path)
     assert (tmp_path / "notes.txt").read_text() == "my notes\nare mine\n"
     with pytest.raises(UnreadableFile, match="cannot write to"):
         Recorder(net(), probe(), tmp_path).__enter__()
+
+
+def test_a_run_does_not_go_on_with_another_probe_or_model(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    with Recorder(net(), probe(), path) as recorder:
+        recorder.step(0)
+    before = path.read_bytes()
+    x, y = probe()[0]
+    for other in ([(x + 0.1, y)], [(x[:30], y[:30])]):
+        with pytest.raises(LazyrichError, match="started with another probe. Give this"):
+            Recorder(net(), other, path).step(1)
+    wide = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 3))
+    with pytest.raises(LazyrichError, match="started with another model"):
+        Recorder(wide, probe(), path).step(1)
+    assert path.read_bytes() == before
+    with Recorder(wide, probe(), path, run="wide") as recorder:
+        assert len(recorder.step(1)) > 0
+
+
+@pytest.mark.parametrize("step", [0.5, "1", None, -3, True, math.nan])
+def test_steps_are_whole_numbers(tmp_path: Path, step: object) -> None:
+    with (
+        Recorder(net(), probe(), tmp_path / "r.jsonl", when=lambda _: True) as recorder,
+        pytest.raises(LazyrichError, match="no whole number|counted from 0"),
+    ):
+        recorder.step(step)
+
+
+def test_steps_of_numpy_and_torch_are_numbers_too(tmp_path: Path) -> None:
+    with Recorder(net(), probe(), tmp_path / "r.jsonl", when=lambda _: True) as recorder:
+        recorder.step(np.int64(3))
+        recorder.step(torch.tensor(4))
+    assert recorder.records.unique("step") == [3, 4]
+
+
+def test_what_is_no_schedule_or_writer_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(LazyrichError, match="when=5: a function of the step"):
+        Recorder(net(), probe(), tmp_path / "r.jsonl", when=5)
+    with pytest.raises(LazyrichError, match="writer of type object: needs add_scalar"):
+        Recorder(net(), probe(), tmp_path / "r.jsonl", writer=object())
+    assert not list(tmp_path.iterdir())
 
 
 def test_measures_that_need_a_start_say_so_elsewhere() -> None:

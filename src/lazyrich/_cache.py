@@ -84,7 +84,7 @@ class Cache:
         with capture.session(self._seed) as session:
             for number, item in enumerate(self._data.items()):
                 inputs = capture.inputs(item)
-                if self._prints[number : number + 1] != [_fingerprint(inputs)]:
+                if self._prints[number : number + 1] != [fingerprint(inputs)]:
                     raise LazyrichError(
                         f"batch {number} of the data differs from one reading to the next, though "
                         "seeds are the same: it cannot be cached."
@@ -126,7 +126,7 @@ class Cache:
         part.replace(self._folder / "index.json")
 
     def _fingerprints(self) -> list[str]:
-        return [_fingerprint(self._capture.inputs(i)) for i in self._data.items()]
+        return [fingerprint(self._capture.inputs(i)) for i in self._data.items()]
 
     def _key(self) -> str:
         told = [__version__, torch.__version__, self._seed, *self._capture.conventions()]
@@ -143,7 +143,8 @@ def _weights(model: nn.Module, digest: hashlib.blake2b) -> None:
         _add(digest, name, tensor)
 
 
-def _fingerprint(inputs: Inputs) -> str:
+def fingerprint(inputs: Inputs) -> str:
+    """A hash of all that goes into the model and stands beside it."""
     digest = hashlib.blake2b(digest_size=16)
     for name, value in (*enumerate(inputs.args), *inputs.kwargs.items()):
         _add(digest, str(name), value)

@@ -64,6 +64,8 @@ def measure(
         LazyrichError: the input cannot be measured; the message says what to do.
     """
     models = model if isinstance(model, Mapping) else {run: model}
+    if not models:
+        raise LazyrichError("no model was given: pass a module, or several as {name: module}.")
     captures = {name: as_capture(m, layers, view) for name, m in models.items()}
     wanted = Wanted(measures, interval, dtype, memory_limit, seed)
     found = collect(captures, wanted, data, seed, progress=progress)

@@ -1,6 +1,8 @@
 """Measuring a model again and again while it is trained."""
 
+import hashlib
 import logging
+import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -8,9 +10,11 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import distributed
 
+from ._cache import fingerprint
 from ._capture import Capture
 from ._collection import Collection, collect
 from ._engine import Model, as_capture
@@ -19,9 +23,10 @@ from ._journal import Journal
 from ._ranks import gathered
 from ._records import Records
 from ._schedules import Schedule, log_spaced
+from ._source import Source
 from ._views import View
 from ._wanted import Chosen, Wanted
-from .errors import NonFinite
+from .errors import LazyrichError, NonFinite
 from .statistics import Points, Weights
 
 log = logging.getLogger("lazyrich")
@@ -79,6 +84,13 @@ class Recorder:
         self.path = Path(path)
         self.run = self.path.stem if run is None else run
         self._capture: Capture = as_capture(model, layers, view)
+        if when is not None and not callable(when):
+            raise LazyrichError(f"when={when!r}: a function of the step, such as lz.every(10).")
+        if writer is not None and not (hasattr(writer, "add_scalar") or hasattr(writer, "log")):
+            raise LazyrichError(
+                f"writer of type {type(writer).__name__}: needs add_scalar(tag, value, step) as "
+                "TensorBoard's has, or log(numbers, step=step) as a W&B run has."
+            )
         self._wanted = Wanted(measures, interval, None, None, seed, from_start=True)
         self._when = when or log_spaced(10**9, 55)
         self._probe = list(probe) if isinstance(probe, Iterator) else probe
@@ -121,10 +133,11 @@ class Recorder:
             What was added: empty if the step was not wanted. NaN or infinity in the model are rows
             with the reason, and training goes on.
         """
+        step = _whole(step)
         finished = self._open()
         if not self._when(step) or step in finished:
             return Records()
-        heading = Heading(self.run, self._capture.view, self._seed, int(step))
+        heading = Heading(self.run, self._capture.view, self._seed, step)
         try:
             found = collect({self.run: self._capture}, self._wanted, self._probe, self._seed)
             records = self._measured(found[self.run], heading)
@@ -142,7 +155,7 @@ class Recorder:
         if self._start is None and not self._finished:
             self._start = Snapshot(weights.copy(), _points(found))
             if self._journal is not None:
-                _save(self._start, self._beside)
+                _save(self._start, self._beside, self._fingerprint())
         return self._wanted.records(
             found.sums,
             heading,
@@ -161,9 +174,45 @@ class Recorder:
         """The steps that are recorded; the first process opens the file and tells the others."""
         if self._finished is None:
             self._finished = gathered(self._open_here)[0]
+            if self._finished and self._start is None and self._journal is not None:
+                try:
+                    self._check_start()
+                except LazyrichError:
+                    self.close()
+                    raise
             if self._finished and self._start is None:
                 self._start = _load(self._beside)
         return self._finished
+
+    def _check_start(self) -> None:
+        """Refuse to go on with a run on another probe, or with another model."""
+        if not self._beside.exists():
+            return
+        with safe_open(self._beside, "pt") as file:
+            probe = (file.metadata() or {}).get("probe")
+            shapes = {
+                key.removeprefix("weights/"): tuple(file.get_slice(key).get_shape())
+                for key in file.keys()  # noqa: SIM118, no mapping
+                if key.startswith("weights/")
+            }
+        now = self._capture.weights().tensors
+        if shapes != {name: tuple(tensor.shape) for name, tensor in now.items()}:
+            raise self._another("model, with weights of other names or shapes")
+        if probe != self._fingerprint():
+            raise self._another("probe")
+
+    def _another(self, what: str) -> LazyrichError:
+        return LazyrichError(
+            f"{self.path} holds run {self.run!r}, which was started with another {what}. Give this "
+            "one another name with run=..., or seed the probe so that it is the same each time."
+        )
+
+    def _fingerprint(self) -> str:
+        """A hash of the probe: what is recorded on another one cannot be compared."""
+        digest = hashlib.blake2b(digest_size=16)
+        for item in Source(self._probe, self._seed).items():
+            digest.update(fingerprint(self._capture.inputs(item)).encode())
+        return digest.hexdigest()
 
     def _open_here(self) -> set[int]:
         if distributed.is_available() and distributed.is_initialized() and distributed.get_rank():
@@ -179,6 +228,17 @@ class Recorder:
             self._writer.log(records.numbers(), step=step)
 
 
+def _whole(step: Any) -> int:
+    """A step as a number, also from numpy and torch."""
+    try:
+        number = operator.index(step)
+    except TypeError as error:
+        raise LazyrichError(f"step {step!r} is no whole number.") from error
+    if number < 0 or isinstance(step, bool):
+        raise LazyrichError(f"step {step!r}: steps are counted from 0.")
+    return number
+
+
 def _points(found: Collection) -> dict[str, Points]:
     """The rows of each layer, where a measure needs them."""
     return {
@@ -188,13 +248,14 @@ def _points(found: Collection) -> dict[str, Points]:
     }
 
 
-def _save(start: Snapshot, path: Path) -> None:
+def _save(start: Snapshot, path: Path, probe: str) -> None:
     """Write the start whole or not at all."""
     tensors = {f"weights/{name}": tensor for name, tensor in start.weights.tensors.items()}
     for layer, points in start.points.items():
         tensors |= {f"points/{layer}/x": points.x, f"points/{layer}/samples": points.samples}
     part = path.with_name(f"{path.name}.{os.getpid()}")
-    save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, part)
+    plain = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    save_file(plain, part, metadata={"probe": probe})
     part.replace(path)
 
 

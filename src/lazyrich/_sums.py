@@ -70,7 +70,8 @@ class LayerSums:
         self.rows += len(batch)
         self.samples += len(torch.unique(numbers(batch)))
         # the last batch always waits: samplers repeat samples there, which `withdraw` takes out
-        if sum(map(len, self._waiting)) >= max(_ROWS, self.d):
+        c = 0 if batch.outputs is None else batch.outputs.shape[1]
+        if sum(map(len, self._waiting)) >= max(_ROWS, self.d, 4 * c):
             self._absorb()
         self._waiting.append(batch)
 

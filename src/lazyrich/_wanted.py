@@ -32,8 +32,8 @@ class Wanted:
     """What is to be measured, and how.
 
     Args:
-        measures: names, globs or measures; None for all that the data allows but those that draw
-            samples themselves or read the data twice.
+        measures: names, globs (what they match and the data allows) or measures; None for all
+            that the data allows but those that draw samples themselves or read the data twice.
         interval: jackknife blocks, 0 for none.
         dtype: of products, None for the activations' own.
         memory_limit: in GiB, None for half of what is free.
@@ -68,8 +68,9 @@ class Wanted:
             raise LazyrichError(f"memory_limit={memory_limit}: a number of GiB is needed.")
         if not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise LazyrichError(f"seed={seed}: a whole number from 0 to 2**63 - 1 is needed.")
-        self.explicit = measures is not None
-        self._told = self.explicit or from_start
+        self._named = _by_name(measures)
+        self._from_start = from_start
+        self._globbed = measures is not None
         chosen = [_seeded(m, seed) for m in _look_up(measures)]
         chosen = [m for m in chosen if from_start or self._without_start(m)]
         self.measures = [m for m in chosen if of_model or self._without_head(m)]
@@ -125,6 +126,9 @@ class Wanted:
         for m in statistics:
             if not any(m in found for found in here.values()):
                 self._missing(m, layers)
+        if statistics and self._globbed and not any(here.values()):
+            names = ", ".join(m.name for m in self.measures)
+            raise MissingInput(f"the data allows none of the measures that match: {names}")
         kinds = {name: set(map(self._kind, found)) for name, found in here.items()}
         everything = covering({kind for found in kinds.values() for kind in found})
         blocks = max(self._interval, 1)
@@ -168,7 +172,8 @@ class Wanted:
         ]
         measured = {r.measure for r in [*found, *failures]}
         reason = "found no layer, or no two layers, to be measured at"
-        absent = [m for m in self.measures if self._told and m.name not in measured]
+        told = self._named | {m.name for m in self.measures if self._from_start}
+        absent = [m for m in self.measures if m.name in told - measured]
         return found + Records([*failures, *(failed("", m, reason, heading) for m in absent)])
 
     def failures(self, heading: Heading, reason: str) -> Records:
@@ -177,15 +182,15 @@ class Wanted:
 
     def _without_start(self, m: Measure) -> bool:
         """Whether a measure can do without the start of training; those of weights need no data."""
-        if m.takes_initial and self.explicit:
+        if m.takes_initial and m.name in self._named:
             raise MissingInput(
                 f"{m.name} compares with the start of training: record the run with lz.Recorder."
             )
-        return not m.takes_initial and (self.explicit or m.needs is not Weights)
+        return not m.takes_initial and (m.name in self._named or m.needs is not Weights)
 
     def _without_head(self, m: Measure) -> bool:
         """Whether a measure can do without the weights that read the features."""
-        if m.takes_head and self.explicit:
+        if m.takes_head and m.name in self._named:
             raise MissingInput(f"{m.name}: {_NO_MODEL}")
         return not m.takes_head
 
@@ -218,7 +223,7 @@ class Wanted:
                     return
             except MissingInput as error:
                 reason = str(error)
-        if self.explicit:
+        if m.name in self._named or self.measures == [m]:
             raise MissingInput(f"{m.name}: {reason}")
         log.info("%s left out: %s", m.name, reason)
 
@@ -232,6 +237,14 @@ def _finds(m: Measure, layer: str, batch: Batch, heads: Mapping[str, Tensor]) ->
 def _seeded(m: Measure, seed: int) -> Measure:
     """The measure with the call's seed, if it draws and was not given one of its own."""
     return m.using(seed=seed) if "seed" in m.defaults() and "seed" not in m.options else m
+
+
+def _by_name(measures: Chosen) -> set[str]:
+    """Measures asked for by their name, not by a glob or by default: they are there, or missed."""
+    if measures is None:
+        return set()
+    asked = [measures] if isinstance(measures, (str, Measure)) else measures
+    return {m.name if isinstance(m, Measure) else m for m in asked}
 
 
 def _look_up(measures: Chosen) -> list[Measure]:
@@ -248,5 +261,7 @@ def _look_up(measures: Chosen) -> list[Measure]:
         hits = [CATALOGUE[name] for name in CATALOGUE if fnmatchcase(name, m)]
         if not hits:
             raise UnknownName("measure", m, CATALOGUE)
+        # a glob means all that the data allows in one reading
+        hits = [h for h in hits if h.name == m or not (h.second_pass or h.needs is PairMoments)]
         chosen += [hit for hit in hits if hit not in chosen]
     return chosen
