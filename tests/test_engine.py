@@ -128,6 +128,7 @@ def test_an_interval_ends_where_the_values_end() -> None:
     ("data", "message"),
     [
         (torch.ones(30, 6), r"a loader or a list of batches, got Tensor.*\[x\]"),
+        ((torch.ones(30, 6), torch.ones(30)), "got tuple"),
         (3, "got int"),
         ("text", "got str"),
     ],

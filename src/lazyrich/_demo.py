@@ -143,7 +143,7 @@ def _kernel_times(net: nn.Module, x: Tensor, v: Tensor) -> Tensor:
 
 
 def _measured(model: nn.Module, x: Tensor, y: Tensor, run: str, seed: int) -> Records:
-    capture = Capture(model, ["net.*", "penultimate", "outputs"])
+    capture = Capture(model, ["net.1", "penultimate", "outputs"])
     return measure(capture, [(x, y)], MEASURES, interval=10, seed=seed, run=run, progress=False)
 
 

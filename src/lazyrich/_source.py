@@ -34,8 +34,11 @@ class Source:
             LazyrichError: the data is nothing to iterate over.
         """
         iterable = hasattr(self.data, "__iter__") or hasattr(self.data, "__getitem__")
-        batch = isinstance(self.data, tuple) and any(isinstance(p, Tensor) for p in self.data)
-        if batch or not iterable or isinstance(self.data, (Tensor, np.ndarray, str, Mapping)):
+        if (
+            _is_batch(self.data)
+            or not iterable
+            or isinstance(self.data, (Tensor, np.ndarray, str, Mapping))
+        ):
             raise LazyrichError(
                 f"needs a loader or a list of batches, got {type(self.data).__name__}. "
                 "A single batch goes in a list: [x] or [(x, labels)]."
@@ -55,3 +58,12 @@ class Source:
         """Whether it can be read only once."""
         # a loader is not asked for an iterator: it would draw a seed, or start its workers
         return isinstance(self.data, Iterator) and iter(self.data) is self.data
+
+
+def _is_batch(data: object) -> bool:
+    """Whether this is one (inputs, labels), and no tuple of batches."""
+    if not (isinstance(data, tuple) and len(data) == 2):
+        return False
+    inputs, labels = data
+    both = isinstance(inputs, Tensor) and isinstance(labels, Tensor)
+    return both and labels.ndim == 1 < inputs.ndim

@@ -43,7 +43,9 @@ def _named(field: str, names: Sequence[str], scale: Encoding, legend: bool) -> E
     pixels = 44 + 6 * min(32, max(map(len, names)))
     box = {
         "title": None,
-        "columns": {"expr": f"max(1, floor(width / {pixels}))"},
+        # a number, for the narrowest chart: one that follows the width is laid out too late for
+        # the chart to grow by the rows it makes
+        "columns": max(1, 380 // pixels),
         "labelExpr": _shortened(32),
     }
     return {"field": field, "type": "nominal", "scale": scale, "legend": box if legend else None}
