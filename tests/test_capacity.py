@@ -719,33 +719,55 @@ def test_half_precision_activations() -> None:
 # Real networks and published tables
 
 
+STAGES = ["layer1", "layer2", "layer3"]
+PINNED = {
+    "capacity": {
+        20: (0.0461, 0.0504, 0.1046),
+        32: (0.0476, 0.0511, 0.1184),
+        44: (0.0478, 0.0516, 0.1200),
+        56: (0.0470, 0.0516, 0.1226),
+    },
+    "manifold_dimension": {
+        20: (24.92, 22.64, 7.145),
+        32: (22.22, 22.27, 6.736),
+        44: (22.49, 22.50, 7.170),
+        56: (23.19, 22.21, 7.064),
+    },
+    "manifold_radius": {
+        20: (1.199, 1.147, 0.844),
+        32: (1.160, 1.138, 0.820),
+        44: (1.165, 1.136, 0.821),
+        56: (1.179, 1.134, 0.814),
+    },
+    "axis_alignment": {
+        20: (0.0464, 0.0421, 0.0817),
+        32: (0.0568, 0.0424, 0.0801),
+        44: (0.0552, 0.0415, 0.0774),
+        56: (0.0529, 0.0419, 0.0746),
+    },
+}
+
+
 @real
 @pytest.mark.slow
-def test_capacity_of_a_trained_network_rises_from_stage_to_stage() -> None:
-    """ResNet-20 on CIFAR-10, 10 classes of 50 test images, whole maps."""
-    names = ["capacity", "manifold_dimension", "manifold_radius", "axis_alignment"]
-    stages = ["layer1", "layer2", "layer3"]
+@pytest.mark.parametrize("depth", [20, 32, 44, 56])
+def test_capacity_of_a_trained_network_rises_from_stage_to_stage(depth: int) -> None:
+    """A ResNet on CIFAR-10, 10 classes of 50 test images, whole maps."""
     records = lz.measure(
-        cifar_resnets.resnet20(),
+        cifar_resnets.resnet(depth),
         cifar_resnets.Images(700, 350),
-        names,
-        layers=stages,
+        list(PINNED),
+        layers=STAGES,
         view="flatten",
         progress=False,
     )
-    pinned = {
-        "capacity": (0.0461, 0.0504, 0.1046),
-        "manifold_dimension": (24.92, 22.64, 7.15),
-        "manifold_radius": (1.199, 1.147, 0.844),
-        "axis_alignment": (0.0464, 0.0421, 0.0817),
-    }
-    for name in names:
-        found = [records.where(measure=name, layer=layer)[0] for layer in stages]
-        for r, value in zip(found, pinned[name], strict=True):
+    for name, pinned in PINNED.items():
+        found = [records.where(measure=name, layer=layer)[0] for layer in STAGES]
+        for r, value in zip(found, pinned[depth], strict=True):
             assert r.status == "ok" and r.d in (16384, 8192, 4096)
             assert r.low < r.value < r.high
             assert abs(r.value - value) < 2 * r.standard_error
-    first, second, third = (records.where(measure="capacity", layer=layer)[0] for layer in stages)
+    first, second, third = (records.where(measure="capacity", layer=layer)[0] for layer in STAGES)
     assert first.high < second.low and second.high < third.low
     for r in (first, second, third):
         assert r.null == pytest.approx(0.04, rel=0.03)

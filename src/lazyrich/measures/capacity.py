@@ -14,6 +14,7 @@ from ._solvers.shared_solves import (
     separability,
     single_capacities,
     single_remarks,
+    solutions,
 )
 
 INF = float("inf")
@@ -69,7 +70,10 @@ def simulated_capacity(
     found = capacities(clouds, conventions, seed)["simulated"]
     if not isfinite(found.value):
         raise Undefined("separable in every number of dimensions")
-    return estimate(found, *remarks(clouds, conventions, seed))
+    count = len(solutions(clouds, conventions, seed)[0].manifolds.classes)
+    unrelated = 1 / null_capacity(clouds, conventions, seed) - 1 / (2 * count)
+    null = 1 / unrelated if unrelated > 0 else None
+    return estimate(found, *remarks(clouds, conventions, seed), null=null)
 
 
 @published(
