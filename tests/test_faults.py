@@ -7,19 +7,18 @@ libraries. Most tests first show the fault by a hook as it is usually written.
 import ast
 import gc
 import math
+import subprocess
+import sys
 import weakref
 from collections import UserDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, rnn
@@ -580,7 +579,6 @@ def test_f52_so_does_a_part_of_a_model_on_several_devices() -> None:
     assert model[0].device_ids == [0, 1]
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:torch")  # about devices of a group
 DISTRIBUTED = """
 import os, sys, torch, lazyrich as lz
 from torch import distributed, nn
