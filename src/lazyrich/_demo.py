@@ -1,6 +1,6 @@
 """The main job on data that ships with scikit-learn: a rich and a lazy network, measured."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from tqdm import tqdm
 
 from ._capture import Capture
 from ._engine import measure
-from ._records import Record, Records, check_file
+from ._record import Record, overlap, richest
+from ._records import Records, check_file
 from ._report import report
 from ._schedules import log_spaced
 from ._table import Cells, text
@@ -158,7 +159,7 @@ def _comparison(records: Records) -> str:
             rich, lazy = (
                 rows.where(layer="penultimate", measure=measure_name)[0] for rows in last.values()
             )
-            verdict = _richer(rich, lazy, definition.richer)
+            verdict = _verdict([rich, lazy], definition.richer)
             table.append([measure_name, _shown(rich), _shown(lazy), verdict])
     scales = " and ".join(f"{ends[run]} steps at output scale {SCALES[run]:g}" for run in SCALES)
     told = f"Both trained to a loss of {LOSS:g} ({scales}), measured on {_samples(records)} digits:"
@@ -169,11 +170,11 @@ def _samples(records: Records) -> int:
     return max(r.n for r in records)
 
 
-def _richer(rich: Record, lazy: Record, direction: str) -> str:
-    low, high = sorted((rich, lazy), key=lambda r: r.value)
-    if low.high is not None and high.low is not None and low.high > high.low:
-        return "intervals overlap"
-    return (low if direction == "low" else high).run
+def _verdict(rows: Sequence[Record], direction: str) -> str:
+    best = richest(rows, direction)
+    if best is None:
+        return "undecided"
+    return "intervals overlap" if overlap(*rows) else best.run
 
 
 def _shown(record: Record) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -108,3 +109,19 @@ def _record(row: dict[str, Any]) -> Record:
     if not all(isinstance(row.get(n), (int, float, type(None))) for n in _NUMBERS):
         raise TypeError("one of its numbers is none")
     return record
+
+
+def richest(rows: Sequence[Record], richer: str) -> Record | None:
+    """The record with the extreme value; None where two share it or fewer than two have one."""
+    sign = 1 if richer == "low" else -1
+    ranked = sorted((r for r in rows if not math.isnan(r.value)), key=lambda r: sign * r.value)
+    if len(ranked) < 2 or math.isclose(ranked[0].value, ranked[1].value, rel_tol=1e-6):
+        return None  # the same up to rounding
+    return ranked[0]
+
+
+def overlap(one: Record, other: Record) -> bool:
+    """Whether both have an interval and these meet."""
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return False
+    return one.low <= other.high and other.low <= one.high

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
-from .._records import Definition, Record, Records
+from .._record import Definition, Record, overlap, richest
+from .._records import Records
 from .panels import Panel, at_last_step
 from .text import RICHER, bounds, count, escape, interval, number, source, table, titled
 
@@ -37,11 +38,11 @@ def comparison(found: Sequence[Panel], definitions: dict[str, Definition]) -> st
 
 def _compared(panel: Panel, richer: str, runs: Sequence[str]) -> list[str]:
     at_layer = {r.run: r for r in at_last_step(panel.rows) if r.layer == panel.main_layer}
-    best = _richest(list(at_layer.values()), richer)
+    best = richest(list(at_layer.values()), richer)
     cells = [_value_cell(at_layer.get(run), best) for run in runs]
     rivals = [r for r in at_layer.values() if r is not best]
     verdict = escape(best.run) if best else "undecided"
-    if best and any(_overlap(best, r) for r in rivals):
+    if best and any(overlap(best, r) for r in rivals):
         verdict += " <small>(intervals overlap)</small>"
     title = titled(panel.measure, panel.variant)
     name = f'<a href="#chart-{panel.number}">{title}</a>'
@@ -55,21 +56,6 @@ def _value_cell(record: Record | None, best: Record | None) -> str:
     marked = f"<strong>{value}</strong>" if record is best else value
     note = ' <a href="#notes-and-failures">see note</a>' if is_caveat(record) else ""
     return f"{marked} <small>{interval(record)}{note}</small>"
-
-
-def _richest(rows: Sequence[Record], richer: str) -> Record | None:
-    """The record with the extreme value; None where two share it or fewer than two have one."""
-    sign = 1 if richer == "low" else -1
-    ranked = sorted((r for r in rows if not math.isnan(r.value)), key=lambda r: sign * r.value)
-    if len(ranked) < 2 or math.isclose(ranked[0].value, ranked[1].value, rel_tol=1e-6):
-        return None  # the same up to rounding
-    return ranked[0]
-
-
-def _overlap(one: Record, other: Record) -> bool:
-    if one.low is None or one.high is None or other.low is None or other.high is None:
-        return False
-    return one.low <= other.high and other.low <= one.high
 
 
 def numbers(records: Records) -> str:
