@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 import lazyrich as lz
-from lazyrich import CATALOGUE, Batch
-from lazyrich.statistics import ClassMoments, JointMoments, Moments
+from lazyrich import CATALOGUE
+from lazyrich.statistics import Batch, ClassMoments, JointMoments, Moments
 
 D, C = 40, 4
 MEASURES = {

@@ -24,9 +24,9 @@ from time import process_time
 import torch
 from torch import Tensor
 
-from lazyrich import CATALOGUE, Batch
+from lazyrich import CATALOGUE
 from lazyrich._sums import LayerSums
-from lazyrich.statistics import JointClassMoments, Moments, Predictions
+from lazyrich.statistics import Batch, JointClassMoments, Moments, Predictions
 
 SHAPES = ["512x10", "2048x100", "4096x10"]
 BATCH = 512

@@ -17,11 +17,11 @@ from scipy import integrate, stats
 from scipy.optimize import nnls
 
 import lazyrich as lz
-from lazyrich import CATALOGUE, Batch, Estimate, LazyrichError
+from lazyrich import CATALOGUE, Estimate, LazyrichError
 from lazyrich.errors import Undefined, UnknownName
 from lazyrich.measures._solvers import shared_solves
 from lazyrich.measures.manifold_geometry import Conventions, SolvedManifolds, solve_manifolds
-from lazyrich.statistics import Clouds
+from lazyrich.statistics import Batch, Clouds
 from oracles import capacity as dense, manifold_geometry as dense_geometry
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

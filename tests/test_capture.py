@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lazyrich import Batch, Capture, LazyrichError, layers
+from lazyrich import Capture, LazyrichError, layers
 from lazyrich._views import as_rows
 from lazyrich.errors import NotExecuted, ShapeError, TooFewSamples, UnknownName
+from lazyrich.statistics import Batch
 
 
 def whole(capture: Capture, data: list) -> dict[str, Batch]:

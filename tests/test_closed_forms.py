@@ -9,8 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from lazyrich import CATALOGUE, Batch, ClassMoments, Estimate, JointMoments, Moments, Statistic
-from lazyrich.statistics import NO_LABEL, JointClassMoments
+from lazyrich import CATALOGUE, Estimate
+from lazyrich.statistics import (
+    NO_LABEL,
+    Batch,
+    ClassMoments,
+    JointClassMoments,
+    JointMoments,
+    Moments,
+    Statistic,
+)
 
 D_LR, NC1 = CATALOGUE["low_rank_richness"].function, CATALOGUE["nc1"].function
 effective_dimension = CATALOGUE["effective_dimension"].function

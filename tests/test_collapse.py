@@ -12,10 +12,10 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 
 import lazyrich as lz
-from lazyrich import CATALOGUE, Batch, ClassMoments, LazyrichError, Moments, published
+from lazyrich import CATALOGUE, LazyrichError, published
 from lazyrich.errors import MissingInput
 from lazyrich.integrations.torchmetrics import MeasureMetric
-from lazyrich.statistics import NO_LABEL, NearestMeans
+from lazyrich.statistics import NO_LABEL, Batch, ClassMoments, Moments, NearestMeans
 from lazyrich.statistics.nearest import beside_means
 from oracles import neural_collapse as oracle
 

@@ -1,5 +1,6 @@
 """Estimates that correct for few samples: equal to their definitions, and right on average."""
 
+import math
 from itertools import permutations
 from math import sqrt
 
@@ -8,9 +9,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from lazyrich import CATALOGUE, Batch, ClassMoments, Estimate, JointMoments, Moments, Statistic
+import lazyrich as lz
+from lazyrich import CATALOGUE, Estimate
+from lazyrich.errors import MissingInput
+from lazyrich.measures._projection import beside_outputs
 from lazyrich.measures._unbiased import squared_norm, squared_trace
-from lazyrich.statistics import FourthMoments, total
+from lazyrich.statistics import (
+    Batch,
+    ClassMoments,
+    FourthMoments,
+    JointMoments,
+    Moments,
+    Residuals,
+    Statistic,
+    total,
+)
+
+ALL = torch.arange(50)
 
 
 def estimate(name: str, data: Statistic) -> Estimate:
@@ -154,3 +169,96 @@ def test_the_debiased_are_measured_from_a_single_product() -> None:
     assert covering([Moments, FourthMoments]) == [FourthMoments]
     assert covering([FourthMoments, ClassMoments]) == [ClassMoments]
     assert covering([Moments]) == [Moments]
+
+
+def with_residuals(batch: Batch) -> Residuals:
+    return Residuals.of(beside_outputs(batch, JointMoments.of(batch)))
+
+
+@pytest.mark.parametrize("n", [12, 24, 48])
+@pytest.mark.parametrize("kind", ["literal", "span", "gauge"])
+def test_noise_of_any_size_in_any_row_is_no_richness_by_hc2(n: int, kind: str) -> None:
+    """Rows that are noisy where the outputs are large: the adjusted value takes it for richness."""
+    m = CATALOGUE["low_rank_richness_hc2"].using(kind=kind)
+    adjusted, hc2 = [], []
+    for _ in range(100):
+        f = torch.randn(n, 4, dtype=torch.float64)
+        x = torch.randn(n, 40, dtype=torch.float64) * (f - f.mean(1, keepdim=True)).norm(
+            dim=1, keepdim=True
+        )
+        r = with_residuals(Batch(x, None, f))
+        hc2.append(m.evaluate(r).found.value)
+        assert m.evaluate(r).found.null == 1
+        name = CATALOGUE["low_rank_richness_adjusted"].using(kind=kind)
+        adjusted.append(name.evaluate(r.joint).found.value)
+    assert abs(mean_and_error(hc2)[0] - 1) < abs(mean_and_error(adjusted)[0] - 1) / 1.8
+
+
+def test_hc2_is_nearer_than_adjusted_where_tails_are_heavy() -> None:
+    """Student's t with 5 degrees of freedom, one radius a sample; outputs are four of the units."""
+    g = np.random.default_rng(0)
+    scale = torch.arange(1, 129, dtype=torch.float64) ** -0.5
+    covariance = scale.square()
+    explained = float(covariance[:4].sum())
+    true = 1 - explained / (2 * float(covariance.square().sum()) ** 0.5)
+    adjusted, hc2 = [], []
+    for _ in range(150):
+        radius = torch.as_tensor((3 / g.chisquare(5, size=(96, 1))) ** 0.5)
+        x = torch.as_tensor(g.normal(size=(96, 128))) * scale * radius
+        r = with_residuals(Batch(x, None, x[:, :4]))
+        hc2.append(estimate("low_rank_richness_hc2", r).value)
+        adjusted.append(estimate("low_rank_richness_adjusted", r.joint).value)
+    assert abs(mean_and_error(hc2)[0] - true) < abs(mean_and_error(adjusted)[0] - true)
+
+
+def test_hc2_is_the_adjusted_value_where_every_row_weighs_the_same() -> None:
+    labels = torch.arange(60) % 3
+    f = torch.eye(3, dtype=torch.float64)[labels]
+    x = torch.randn(60, 8, dtype=torch.float64) + 3 * torch.randn(3, 8, dtype=torch.float64)[labels]
+    r = with_residuals(Batch(x, None, f))
+    adjusted = estimate("low_rank_richness_adjusted", r.joint).value
+    assert estimate("low_rank_richness_hc2", r).value == pytest.approx(adjusted, abs=1e-12)
+
+
+def test_a_sample_alone_in_its_class_leaves_no_residual() -> None:
+    labels = torch.tensor([0, 1] * 10 + [2])
+    x = torch.randn(21, 8, dtype=torch.float64)
+    r = with_residuals(Batch(x, None, torch.eye(3, dtype=torch.float64)[labels]))
+    assert r.counted.tolist() == [20, 20, 20]
+    assert estimate("low_rank_richness_hc2", r).value == pytest.approx(1, abs=0.5)
+    everywhere = torch.eye(5, dtype=torch.float64)
+    r = with_residuals(Batch(torch.randn(5, 8, dtype=torch.float64), None, everywhere))
+    found, defined = CATALOGUE["low_rank_richness_hc2"].evaluate(r)
+    assert not defined and found.note == "n = 5: outputs of rank 4 need 6 samples or more"
+
+
+def test_residuals_of_parts_add_up_and_one_output_has_no_gauge() -> None:
+    batch = Batch(torch.randn(50, 4), None, torch.randn(50, 1))
+    batch = beside_outputs(batch, JointMoments.of(batch))
+    whole, parts = Residuals.of(batch), total(Residuals.of(batch.rows(at)) for at in ALL.split(17))
+    torch.testing.assert_close(parts.squared, whole.squared)
+    assert parts.counted.tolist() == whole.counted.tolist() == [50, 50, 0]
+    assert parts.n == 50
+    found, defined = CATALOGUE["low_rank_richness_hc2"].using(kind="gauge").evaluate(whole)
+    assert not defined and found.note.startswith("one output has no gauge")
+
+
+def test_residuals_need_a_first_reading() -> None:
+    with pytest.raises(MissingInput, match="residuals are known from a first reading"):
+        Residuals.of(Batch(torch.ones(3, 2), None, torch.ones(3, 1)))
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_hc2_and_nc4_read_a_loader_twice_whatever_the_batches(size: int) -> None:
+    torch.manual_seed(4)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 3))
+    model.double()
+    x, y = torch.randn(130, 6, dtype=torch.float64), torch.arange(130) % 3
+    loader = list(zip(x.split(size), y.split(size), strict=True))
+    asked = ["low_rank_richness_hc2", "nc4", "nc1"]
+    found = lz.measure(model, loader, asked, dtype=torch.float64, interval=5)
+    whole = lz.measure(model, [(x, y)], asked, dtype=torch.float64, interval=5)
+    assert sorted(found.unique("measure")) == sorted(asked)
+    assert found.values() == pytest.approx(whole.values(), rel=1e-9, nan_ok=True)
+    hc2 = found.where(measure="low_rank_richness_hc2")
+    assert all(r.standard_error for r in hc2 if math.isfinite(r.value))

@@ -18,6 +18,7 @@ from lazyrich.errors import (
     ShapeError,
     TooFewSamples,
 )
+from lazyrich.statistics import Batch, Moments
 
 
 def net() -> nn.Sequential:
@@ -197,7 +198,7 @@ def test_wide_arrays_are_measured_in_their_span_with_the_same_values() -> None:
     f = x[:, :2] + 0.1
     names = ["effective_dimension", "low_rank_richness", "nc1"]
     wide = lz.measure_arrays(x, names, labels=np.arange(30) % 3, outputs=f)
-    tall = [CATALOGUE["effective_dimension"].function(lz.Moments.of(lz.Batch(x)))]
+    tall = [CATALOGUE["effective_dimension"].function(Moments.of(Batch(x)))]
     assert wide[0].d == 200
     first = tall[0] if isinstance(tall[0], float) else tall[0].value
     assert wide[0].value == pytest.approx(first, rel=1e-12)

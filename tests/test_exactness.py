@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lazyrich import CATALOGUE, Batch, Measure
-from lazyrich.statistics import JointClassMoments, Moments, Statistic, total
+from lazyrich import CATALOGUE, Measure
+from lazyrich.statistics import Batch, JointClassMoments, Moments, Statistic, total
 
 KINDS = {Moments, *JointClassMoments.contains}
 MEASURES = [

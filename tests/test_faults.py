@@ -25,8 +25,9 @@ from torch.nn.utils import parametrizations, rnn
 from torch.utils.checkpoint import checkpoint
 
 import lazyrich as lz
-from lazyrich import Batch, Capture, Records, layers
+from lazyrich import Capture, Records, layers
 from lazyrich.errors import LazyrichError, NotExecuted, ShapeError, UnknownName
+from lazyrich.statistics import Batch
 
 ROWS = {
     "F01": [

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import lazyrich as lz
-from lazyrich import CATALOGUE, Batch, LazyrichError, Measure, Moments, Profile, published
+from lazyrich import CATALOGUE, LazyrichError, Measure, Profile, published
 from lazyrich.errors import LazyrichWarning, UnknownName
-from lazyrich.statistics import PairMoments, Weights
+from lazyrich.statistics import Batch, Moments, PairMoments, Weights
 
 every_measure = pytest.mark.parametrize("m", CATALOGUE.values(), ids=list(CATALOGUE))
 N, D, C = 120, 9, 3

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 from test_statistics import assert_same
 
-from lazyrich import CATALOGUE, Batch
+from lazyrich import CATALOGUE, Estimate
 from lazyrich.errors import MissingInput
-from lazyrich.statistics import CrossMoments, FourthMoments, PairMoments, total
+from lazyrich.statistics import Batch, CrossMoments, FourthMoments, PairMoments, total
 from oracles.cka import cka as cka_by_kernels
 from oracles.procrustes import procrustes as procrustes_by_scipy
 
@@ -204,3 +204,27 @@ def test_parts_of_a_pair_are_those_of_each_alone() -> None:
     b = pair(20, 0)
     assert_same(PairMoments.of(b).y, FourthMoments.of(Batch(b.other)), 0)
     assert_same(PairMoments.of(b).x, FourthMoments.of(Batch(b.x)), 0)
+
+
+@pytest.mark.parametrize(("n", "d", "e"), [(300, 6, 4), (60, 40, 25), (30, 80, 5), (12, 30, 40)])
+def test_the_null_of_procrustes_is_the_mean_over_shuffles(n: int, d: int, e: int) -> None:
+    g = torch.Generator().manual_seed(n)
+    x = torch.randn(n, d, generator=g, dtype=torch.float64) / torch.arange(1, d + 1)
+    y = torch.randn(n, e, generator=g, dtype=torch.float64) + 5
+    find = CATALOGUE["procrustes"].evaluate
+
+    def similarity(other: torch.Tensor) -> Estimate:
+        return find(PairMoments.of(Batch(x, other=other))).found
+
+    shuffles = [similarity(y[torch.randperm(n, generator=g)]).value for _ in range(100)]
+    mean, error = np.mean(shuffles), np.std(shuffles) / 10
+    found = similarity(y)
+    assert found.null == pytest.approx(mean, abs=4 * error + (0.01 if n > 12 else 0.06) * mean)
+    assert found.null == similarity(y).null  # seeded
+
+
+def test_more_units_than_samples_match_whatever_they_are() -> None:
+    """Both sides are then a rotation of the samples, white: any shuffle can be rotated back."""
+    x, y = torch.eye(9, dtype=torch.float64), torch.eye(9, dtype=torch.float64).flip(0)
+    found = CATALOGUE["procrustes"].evaluate(PairMoments.of(Batch(x, other=y))).found
+    assert found.value == pytest.approx(1) and found.null == pytest.approx(1)

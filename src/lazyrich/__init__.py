@@ -22,13 +22,6 @@ if TYPE_CHECKING:
         Profile as Profile,
         published as published,
     )
-    from .statistics import (
-        Batch as Batch,
-        ClassMoments as ClassMoments,
-        JointMoments as JointMoments,
-        Moments as Moments,
-        Statistic as Statistic,
-    )
 
 _WHERE = {
     "measure": "_engine",
@@ -49,11 +42,6 @@ _WHERE = {
     "Estimate": "measures",
     "Profile": "measures",
     "published": "measures",
-    "Batch": "statistics",
-    "Statistic": "statistics",
-    "Moments": "statistics",
-    "ClassMoments": "statistics",
-    "JointMoments": "statistics",
     "LazyrichError": "errors",
     "LazyrichWarning": "errors",
 }

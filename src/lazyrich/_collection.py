@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -15,9 +16,8 @@ from ._source import Source
 from ._sums import LayerSums, read
 from ._wanted import Wanted
 from .errors import EmptyData, LazyrichError, NonFinite, ShapeError
-from .measures import Measure
-from .statistics import Batch, ClassMoments
-from .statistics.nearest import beside_means
+from .measures import Measure, SecondPass
+from .statistics import Batch, Statistic
 
 
 @dataclass
@@ -25,14 +25,15 @@ class Collection:
     """Of one model: sums by layer, layers that could not be read or may mislead, and the weights
     that read a layer.
 
-    In a second reading of the data, `means` holds what the first has found.
+    In a second reading of the data, `first` holds what the first has found of each layer, for the
+    measures that need it.
     """
 
     sums: dict[str, LayerSums] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     cautions: dict[str, str] = field(default_factory=dict)
     heads: dict[str, Tensor] = field(default_factory=dict)
-    means: dict[str, ClassMoments] = field(default_factory=dict)
+    first: dict[str, list[tuple[SecondPass, Statistic]]] = field(default_factory=dict)
 
     def add(self, layers: dict[str, Batch], wanted: Wanted, number: int) -> None:
         """Take in one batch of all layers.
@@ -40,8 +41,8 @@ class Collection:
         Raises:
             NonFinite: with the layer and the number of the batch.
         """
-        if self.means:
-            layers = {n: beside_means(layers[n], means) for n, means in self.means.items()}
+        if self.first:
+            layers = {n: _beside(layers[n], found) for n, found in self.first.items()}
         if number == 0:
             self.sums = wanted.prepare(layers, self.heads)
         for name, layer in self.sums.items():
@@ -55,10 +56,12 @@ class Collection:
 
     def again(self, wanted: Wanted) -> "Collection":
         """An empty one for a second reading, of the layers where that is wanted."""
-        twice = [name for name, layer in self.sums.items() if wanted.reads_twice(name, layer.kinds)]
-        sums = {name: self.sums[name] for name in twice}
-        means = {n: read(ClassMoments, layer.whole(layer.blocks())) for n, layer in sums.items()}
-        return Collection(means=cast(dict[str, ClassMoments], means))
+        first = {}
+        for name, layer in self.sums.items():
+            if twice := wanted.read_twice(name, layer.kinds):
+                found = layer.whole(layer.blocks())
+                first[name] = [(beside, read(kind, found)) for beside, kind in twice.items()]
+        return Collection(first=first)
 
     def beside(self, second: "Collection") -> None:
         """Take in the sums of the second reading."""
@@ -76,7 +79,7 @@ def collect(
 ) -> dict[str, Collection]:
     """Every batch through every model, summed up over all processes.
 
-    One pass over the data, and a second one where a measure needs to know the class means first.
+    One pass over the data, and a second one where a measure needs what the first has found.
 
     Args:
         progress: a bar on stderr, where that is a terminal.
@@ -89,13 +92,18 @@ def collect(
         gathered(lambda: _check_repeats(source, wanted.second))
     found = _everywhere(captures, wanted, source, {name: Collection() for name in captures})
     seconds = {name: each.again(wanted) for name, each in found.items()}
-    seconds = {name: each for name, each in seconds.items() if each.means}
+    seconds = {name: each for name, each in seconds.items() if each.first}
     if seconds:
-        fewer = {name: captures[name].only(list(each.means)) for name, each in seconds.items()}
+        fewer = {name: captures[name].only(list(each.first)) for name, each in seconds.items()}
         seconds = _everywhere(fewer, wanted.again(), source, seconds)
     for name, second in seconds.items():
         found[name].beside(second)
     return found
+
+
+def _beside(batch: Batch, found: list[tuple[SecondPass, Statistic]]) -> Batch:
+    """The rows with what measures need to know of them from a first reading."""
+    return reduce(lambda rows, each: each[0](rows, each[1]), found, batch)
 
 
 def _everywhere(
@@ -115,9 +123,8 @@ def _everywhere(
 def _check_repeats(data: Source, measures: Sequence[Measure]) -> None:
     if data.once:
         raise LazyrichError(
-            f"{', '.join(m.name for m in measures)}: reads the data twice, to know the class means "
-            "first, and this can be read only once: give a loader or a list of batches, not a "
-            "generator."
+            f"{', '.join(m.name for m in measures)}: reads the data twice, and this can be read "
+            "only once: give a loader or a list of batches, not a generator."
         )
 
 

@@ -126,7 +126,7 @@ def measure_arrays(
     found = Collection()
     for number, batches in enumerate(arrays.batches()):
         found.add(batches, wanted, number)
-    if (second := found.again(wanted)).means:
+    if (second := found.again(wanted)).first:
         for number, batches in enumerate(arrays.batches()):
             second.add(batches, wanted.again(), number)
         found.beside(second)

@@ -13,8 +13,8 @@ from ._ranks import several
 from ._records import Records
 from ._sums import Kind, LayerSums, check_memory, covering
 from .errors import LazyrichError, MissingInput, TooFewSamples, UnknownName
-from .measures import CATALOGUE, Measure, Profile
-from .statistics import Batch, ClassMoments, PairMoments, Weights
+from .measures import CATALOGUE, Measure, Profile, SecondPass
+from .statistics import Batch, PairMoments, Weights
 
 log = logging.getLogger("lazyrich")
 Chosen = Sequence[Measure | str] | Measure | str | None
@@ -80,7 +80,7 @@ class Wanted:
         names = {m.name for m in self.measures}
         self.needed = [*self.measures, *(h for h in helpers if h.name not in names)]
         self.second = [m for m in self.measures if m.second_pass]
-        self._means_known = False
+        self._again = False
 
     def among(self, keep: Callable[[Measure], bool]) -> "Wanted":
         """The same for some of the measures."""
@@ -90,15 +90,16 @@ class Wanted:
         return fewer
 
     def again(self) -> "Wanted":
-        """What a second reading is for, once a first one has found the class means."""
-        rest = self.among(lambda m: m.second_pass)
-        rest._means_known = True
+        """What a second reading is for, once a first one has found what it needs."""
+        rest = self.among(lambda m: m.second_pass is not None)
+        rest._again = True
         return rest
 
-    def reads_twice(self, layer: str, kinds: Sequence[Kind]) -> bool:
-        """Whether a layer with these sums is to be read again."""
-        means = any(ClassMoments is k or ClassMoments in k.contains for k in kinds)
-        return means and any(m.layer in (None, layer) for m in self.second)
+    def read_twice(self, layer: str, kinds: Sequence[Kind]) -> dict[SecondPass, Kind]:
+        """What to put beside the rows of a layer, from which of these sums; or nothing."""
+        there = {f for k in kinds for f in (k, *k.contains)}
+        here = [m for m in self.second if m.layer in (None, layer)]
+        return {m.second_pass: m.first for m in here if m.second_pass and m.first in there}
 
     @property
     def rotates(self) -> bool:
@@ -197,7 +198,7 @@ class Wanted:
     def _kind(self, m: Measure) -> Kind:
         """The statistic that a measure needs of this reading of the data."""
         kind: Kind = m.needs
-        return ClassMoments if m.second_pass and not self._means_known else kind
+        return m.first if m.first and not self._again else kind
 
     def _rotates(self, here: Sequence[Measure]) -> bool:
         """Whether the rows of a layer may be rotated, where these measures are taken.

@@ -31,6 +31,21 @@ def low_rank_richness_adjusted(x, labels, outputs, kind="literal"):
     return 1 - explained / np.sqrt(np.linalg.norm(p) ** 2 * hsic_1(k, k))
 
 
+def low_rank_richness_hc2(x, labels, outputs, kind="literal"):
+    """Each row's squared residual over the share of its own noise that the fit leaves."""
+    n = len(x)
+    h = np.eye(n) - 1 / n
+    f = outputs - outputs.mean(1, keepdims=True) if kind == "gauge" else outputs
+    f = f if kind == "literal" else f - f.mean(0)
+    left, sizes, _ = np.linalg.svd(f, full_matrices=False)
+    basis = left[:, sizes > 1e-5 * sizes[0]]
+    rest = np.eye(n) - basis @ basis.T
+    noise = ((rest @ h @ x) ** 2).sum(1) / np.diag(rest @ h @ rest)
+    k, p = _kernels(x, outputs, kind)
+    explained = np.trace(k) / (n - 1) - noise.mean()
+    return 1 - explained / np.sqrt(np.linalg.norm(p) ** 2 * hsic_1(k, k))
+
+
 def output_rank(x, labels, outputs, kind="literal"):
     return np.linalg.norm(_kernels(x, outputs, kind)[1]) ** 2
 

@@ -1,16 +1,21 @@
 """The projection onto what the outputs span, from moments: the other half of D_LR."""
 
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import Undefined
-from ..statistics import JointMoments
+from ..statistics import Batch, JointMoments
+from ..statistics._base import required_outputs
+from ..statistics._centering import double
 
 Kind = Literal["literal", "span", "gauge"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _WEAK = 1e-4  # of the strongest output direction's variance
+_FITTED = 1e-9  # share of its noise that a residual keeps where the row alone decides a direction
 
 
 class Outputs(NamedTuple):
@@ -41,6 +46,20 @@ class Outputs(NamedTuple):
         spread = spread - spread.mean(0)
         spread = spread - spread.mean(1, keepdim=True)
         return cls(spread, mean - mean.mean(), cross - cross.mean(1, keepdim=True), noise, False)
+
+    def whitening(self) -> Float[Tensor, "c k"]:
+        """Takes outputs to coordinates in which P is the identity: P = U U' / n.
+
+        Raises:
+            Undefined: they do not vary.
+        """
+        if float(self.spread.trace()) <= 1e-12 * float(self.mean.square().sum()):
+            raise Undefined("the outputs are the same for every sample")
+        product = self.spread + torch.outer(self.mean, self.mean) if self.raw else self.spread
+        variances, directions = torch.linalg.eigh(product)
+        kept = variances > self.noise * variances[-1]
+        whitening: Tensor = directions[:, kept] / variances[kept].sqrt()
+        return whitening
 
     def weak(self) -> tuple[int, "Outputs"]:
         """How many directions carry next to no variance, and the outputs without them."""
@@ -73,22 +92,45 @@ class Projection(NamedTuple):
 
     @classmethod
     def on(cls, outputs: Outputs) -> "Projection":
-        spread, mean = outputs.spread, outputs.mean
-        if float(spread.trace()) <= 1e-12 * float(mean.square().sum()):
-            raise Undefined("the outputs are the same for every sample")
-        product = spread + torch.outer(mean, mean) if outputs.raw else spread
-        variances, directions = torch.linalg.eigh(product)
-        kept = variances > outputs.noise * variances[-1]
-        whitening = directions[:, kept] / variances[kept].sqrt()
+        whitening = outputs.whitening()
         explained = (outputs.cross @ whitening).square().sum().item()
-        whole = int(kept.sum())
+        whole = whitening.shape[1]
         # share of the constant function inside the span; centering takes that much of one direction
-        constant = min((mean @ whitening).square().sum().item(), 1.0) if outputs.raw else 0.0
+        mean = outputs.mean @ whitening
+        constant = min(mean.square().sum().item(), 1.0) if outputs.raw else 0.0
         fraction = 1.0 - constant
         rank = whole - 1 + fraction**2
         if rank <= 1e-12 * whole:
             raise Undefined("the outputs are the same for every sample")
         return cls(explained, whole - constant, rank, (whole - 1, fraction))
+
+
+def beside_outputs(batch: Batch, j: JointMoments) -> Batch:
+    """The same rows with what the outputs leave unexplained of each, once all moments are known.
+
+    Noise of equal size in every row leaves a residual e_i with |e_i|^2 = (1 - P_ii -
+    (1 - (P 1)_i)^2 / n) sigma^2 on average, e = (I - P) H x: the squares are over that share, which
+    is HC2 of MacKinnon & White 1985, doi:10.1016/0304-4076(85)90158-7, with the mean fitted too.
+    NaN where nothing is left, or the outputs have no such reading.
+    """
+    return replace(batch, residuals=torch.stack([_residuals(batch, j, k) for k in KINDS], 1))
+
+
+def _residuals(batch: Batch, j: JointMoments, kind: Kind) -> Float[Tensor, " n"]:
+    try:
+        outputs = Outputs.of(j, kind)
+        whitening = outputs.whitening()
+    except Undefined:
+        return torch.full((len(batch),), float("nan"), dtype=torch.float64, device=batch.x.device)
+    rows = double(required_outputs(batch))
+    if kind == "gauge":
+        rows = rows - rows.mean(1, keepdim=True)
+    u = (rows if outputs.raw else rows - outputs.mean) @ whitening
+    constant = u @ (outputs.mean @ whitening) if outputs.raw else 0.0
+    kept = 1 - u.square().sum(1) / j.n - (1 - constant) ** 2 / j.n
+    left = double(batch.x) - j.pooled.mean - u @ (outputs.cross @ whitening).T
+    residuals: Tensor = (left.square().sum(1) / kept).where(kept > _FITTED, float("nan"))
+    return residuals
 
 
 def imbalance(j: JointMoments) -> float:

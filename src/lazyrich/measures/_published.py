@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 from torch import Tensor
 
 from ..errors import LazyrichWarning, Undefined, UnknownName
-from ..statistics import Statistic, Weights
+from ..statistics import Batch, Statistic, Weights
 
 Invariance = Literal[
     "shift",
@@ -62,6 +62,7 @@ class Evaluated(NamedTuple):
 
 
 Data = Statistic | Weights | Profile
+SecondPass = Callable[[Batch, Any], Batch]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +81,13 @@ class Measure:
         estimator: how the value is estimated from samples.
         layer: the one layer that it makes sense for (`outputs`), or None for any.
         own_interval: it estimates its error itself, so that no blocks of samples are left out.
-        second_pass: its statistic is of rows beside their nearest class means, which a first
-            reading of the data has to find.
+        second_pass: what puts beside the rows of a second reading of the data what a first one has
+            found; None where one is enough.
         options: conventions fixed by `using`, by name.
         name: the function's name.
         argument: name of the argument that carries the data.
         needs: the kind of statistic, `Weights` or `Profile`.
+        first: the kind of statistic of a first reading, where there is a second.
         takes_initial: whether it compares with the start of training.
         takes_head: whether it compares with the weights of the Linear that reads the features.
     """
@@ -98,11 +100,12 @@ class Measure:
     estimator: str = field(default="plug-in", repr=False)
     layer: str | None = field(default=None, repr=False)
     own_interval: bool = field(default=False, repr=False)
-    second_pass: bool = field(default=False, repr=False)
+    second_pass: SecondPass | None = field(default=None, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     name: str = field(init=False)
     argument: str = field(init=False, repr=False)
     needs: type[Any] = field(init=False, repr=False)
+    first: type[Statistic] | None = field(init=False, repr=False)
     takes_initial: bool = field(init=False, repr=False)
     takes_head: bool = field(init=False, repr=False)
 
@@ -113,6 +116,7 @@ class Measure:
             "name": self.function.__name__,
             "argument": argument,
             "needs": needs,
+            "first": _first(self.second_pass),
             "takes_initial": "initial" in parameters,
             "takes_head": "head" in parameters,
         }
@@ -222,14 +226,15 @@ def published(
     estimator: str = "plug-in",
     layer: str | None = None,
     own_interval: bool = False,
-    second_pass: bool = False,
+    second_pass: SecondPass | None = None,
 ) -> Callable[[Callable[..., Any]], Measure]:
     """Enter a function in the catalogue, with its source and the laws its tests will hold it to.
 
     The first argument's annotation says what it needs: a statistic, `Weights`, or a `Profile` of
     the measure that the argument is named after. A further argument named `initial` is the same at
     the start of training; one named `head` is the weight matrix of the Linear that reads the
-    penultimate features. Arguments with defaults are options.
+    penultimate features. Arguments with defaults are options. `second_pass` is a function of a
+    batch and of what a first reading has to find: the statistic that its annotation names.
 
     Raises:
         ValueError: another function of that name is in the catalogue already.
@@ -255,6 +260,11 @@ def published(
         return measure
 
     return enter
+
+
+def _first(second_pass: SecondPass | None) -> type[Statistic] | None:
+    hints = get_type_hints(second_pass) if second_pass else {}
+    return list(hints.values())[1] if hints else None
 
 
 def _place(function: Callable[..., Any]) -> tuple[str, str]:

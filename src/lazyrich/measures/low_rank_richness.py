@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 
 from ..errors import Undefined
-from ..statistics import JointMoments
-from ._projection import Kind, Outputs, Projection, imbalance
+from ..statistics import JointMoments, Residuals
+from ._projection import KINDS, Kind, Outputs, Projection, beside_outputs, imbalance
 from ._published import Estimate, published
 from ._spectra import varying
 from ._unbiased import squared_norm
@@ -83,19 +83,58 @@ def low_rank_richness_adjusted(
         Undefined: also, no more samples than output directions.
     """
     outputs = _readable(j, kind, wide_outputs)
-    p = Projection.on(outputs)
+    p = _estimable(j, outputs)
     n, tau, trace = int(j.n), p.trace, float(j.pooled.covariance.trace())
-    if n <= tau + 1:
-        raise Undefined(f"n = {n}: outputs of rank {tau:.3g} need {tau + 2:.3g} samples or more")
     explained = n * (p.explained - tau * trace / (n - 1)) / (n - 1 - tau)
     value = 1 - explained / sqrt(p.rank * squared_norm(j.features))
-    cautions = []
-    if n < 5 * (tau + 1):
-        cautions.append(f"n = {n} is less than five times the output rank: a wide error")
+    cautions = _few(n, tau)
     heavy = float(j.features.tail.quartic) / n / trace**2
     if heavy > 2 * (1 + 2 * (_kernel_norm(j) / trace) ** 2):
-        cautions.append(f"heavy tails (mean |x|^4 is {heavy:.2g} times the mean |x|^2 squared)")
+        cautions.append(
+            f"heavy tails (mean |x|^4 is {heavy:.2g} times the mean |x|^2 squared): "
+            "low_rank_richness_hc2 is less biased"
+        )
     return _judged(j, outputs, p, Estimate(value, null=1.0), cautions)
+
+
+@published(
+    f"{SOURCE}; residuals by HC2, MacKinnon & White 1985, doi:10.1016/0304-4076(85)90158-7",
+    richer="low",
+    invariant={"shift", "rotation", "scale", "order", "output_scale", "output_map"},
+    estimator="HC2 residuals",
+    second_pass=beside_outputs,
+)
+def low_rank_richness_hc2(
+    r: Residuals, *, kind: Kind = "literal", wide_outputs: Wide = "refuse"
+) -> Estimate:
+    r"""D_LR of all samples there could be, where some rows are much noisier than others.
+
+    $1 - \Big(\frac{n}{n - 1} \operatorname{tr} S - \frac1n \sum_i \lVert e_i \rVert^2 / s_i\Big)
+    \Big/ \sqrt{r \, \widehat{\lVert \Sigma \rVert_F^2}}$ with $e = (I - P) H X$ and
+    $s = \operatorname{diag} (I - P) H (I - P)$
+
+    As `low_rank_richness_adjusted`, but each residual counts over the share $s_i$ of its own noise
+    that the fit has left: rows far out in the outputs, which are the noisy ones where tails are
+    heavy, are fitted too well. Reads the data twice; intervals take the fit as given, at which the
+    residuals are stationary. Equal to the adjusted value where all rows have the same share.
+
+    Args:
+        r: moments and residuals of the features beside the outputs.
+        kind: see `low_rank_richness`.
+        wide_outputs: see `low_rank_richness`.
+
+    Raises:
+        Undefined: also, no more samples than output directions.
+    """
+    j = r.joint
+    outputs = _readable(j, kind, wide_outputs)
+    p = _estimable(j, outputs)
+    n, trace, place = int(j.n), float(j.pooled.covariance.trace()), KINDS.index(kind)
+    if not float(r.counted[place]) > 0:
+        raise Undefined("the outputs fit every sample, whatever its features are")
+    noise = float(r.squared[place] / r.counted[place])
+    value = 1 - (n / (n - 1) * trace - noise) / sqrt(p.rank * squared_norm(j.features))
+    return _judged(j, outputs, p, Estimate(value, null=1.0), _few(n, p.trace))
 
 
 @published(
@@ -176,6 +215,20 @@ def _readable(j: JointMoments, kind: Kind, wide_outputs: Wide) -> Outputs:
         )
     varying(j.pooled)
     return Outputs.of(j, kind)
+
+
+def _estimable(j: JointMoments, outputs: Outputs) -> Projection:
+    """The projection, where samples are enough to tell noise from what the outputs explain."""
+    p, n = Projection.on(outputs), int(j.n)
+    if n <= p.trace + 1:
+        tau = p.trace
+        raise Undefined(f"n = {n}: outputs of rank {tau:.3g} need {tau + 2:.3g} samples or more")
+    return p
+
+
+def _few(n: int, tau: float) -> list[str]:
+    few = f"n = {n} is less than five times the output rank: a wide error"
+    return [few] if n < 5 * (tau + 1) else []
 
 
 def _judged(

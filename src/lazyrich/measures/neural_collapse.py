@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..errors import Undefined
 from ..statistics import ClassMoments, NearestMeans
+from ..statistics.nearest import beside_means
 from ._classes import separating, several, with_spread
 from ._published import Estimate, published
 
@@ -120,7 +121,7 @@ def nc3(classes: ClassMoments, head: Float[Tensor, "c d"]) -> float:
     richer="low",
     invariant={"shift", "rotation", "scale", "order", "output_scale"},
     layer="penultimate",
-    second_pass=True,
+    second_pass=beside_means,
 )
 def nc4(p: NearestMeans) -> Estimate:
     r"""Share of samples whose nearest class mean is not the class of their largest output.

@@ -9,6 +9,7 @@ from .nearest import NearestMeans
 from .pairs import CrossMoments, PairMoments
 from .points import Points
 from .predictions import Predictions
+from .residuals import Residuals
 from .weights import Weights
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "PairMoments",
     "Points",
     "Predictions",
+    "Residuals",
     "Statistic",
     "Weights",
     "leave_one_out",

@@ -34,6 +34,8 @@ class Batch:
         samples: number of the sample that each row comes from (several tokens, one sample).
         other: rows of another representation of the same samples.
         nearest: class whose mean, known from a first reading of the data, is nearest to each row.
+        residuals: squared, from the outputs' best explanation that a first reading has found, each
+            over the share of the noise that it keeps; by reading of the outputs.
     """
 
     x: Float[Tensor, "n d"]
@@ -42,6 +44,7 @@ class Batch:
     samples: Int[Tensor, " n"] | None = None
     other: Float[Tensor, "n e"] | None = None
     nearest: Int[Tensor, " n"] | None = None
+    residuals: Float[Tensor, "n kinds"] | None = None
 
     def __len__(self) -> int:
         return len(self.x)
