@@ -26,6 +26,7 @@ D, C = 40, 4
 MEASURES = {
     "effective_dimension_debiased": "effective_dimension",
     "low_rank_richness_adjusted": "low_rank_richness",
+    "low_rank_richness_hc2": "low_rank_richness",
     "kernel_target_alignment_debiased": "kernel_target_alignment",
 }
 WITHIN = 1 / torch.arange(1, D + 1, dtype=torch.float64)
@@ -83,7 +84,7 @@ def coverage(n: int, tails: str, sets: int, blocks: int) -> None:
     g = torch.Generator().manual_seed(n)
     for seed in range(sets):
         b = drawn(n, tails, g)
-        names = [*MEASURES, *MEASURES.values()]
+        names = [*MEASURES, *dict.fromkeys(MEASURES.values())]
         order = torch.randperm(n, generator=g)
         b = b.rows(order)
         records = lz.measure_arrays(

@@ -20,6 +20,7 @@ import pytest
 from lazyrich._records import Definition, Record, Records
 from lazyrich._report import report
 from lazyrich._report.charts import chart
+from lazyrich._report.decompositions import CURVES as decomposition_curves, decompositions
 from lazyrich._report.encodings import PALETTE
 from lazyrich._report.geometry import geometry
 from lazyrich._report.panels import data, panels
@@ -631,7 +632,7 @@ def test_a_plane_is_drawn_only_where_radius_and_dimension_were_measured() -> Non
 @pytest.mark.parametrize("top", [20.0, 3.0, 2000.0])
 def test_contours_are_lines_of_equal_capacity_within_the_plane(top: float) -> None:
     (found,) = geometry(panels(manifolds(top=top)))
-    lines, numbers, *path = found.spec["layer"]
+    lines, numbers, _, _, *path = found.spec["layer"]
     points = lines["data"]["values"]
     for p in points:
         assert (1 + p["radius"] ** -2) / p["dimension"] == pytest.approx(p["level"], rel=1e-12)
@@ -644,17 +645,27 @@ def test_contours_are_lines_of_equal_capacity_within_the_plane(top: float) -> No
 
 def test_the_path_follows_steps_or_else_layers_and_marks_its_ends() -> None:
     (over_steps,) = geometry(panels(manifolds()))
-    assert marks(over_steps.spec) == ["line", "text", "line", "point", "point", "point"]
-    line, _, end, start = over_steps.spec["layer"][2:]
+    path = ["line", "point", "point", "point"]
+    assert marks(over_steps.spec) == ["line", "text", "rule", "rule", *path]
+    line, _, end, start = over_steps.spec["layer"][4:]
     assert line["encoding"]["order"]["field"] == "step"
     assert line["encoding"]["color"]["field"] == "layer"
     assert start["transform"] == [{"filter": "datum.step === datum.min"}]
     assert end["transform"] == [{"filter": "datum.step === datum.max"}]
     (over_layers,) = geometry(panels(manifolds(runs=2, steps=(0,))))
-    line = over_layers.spec["layer"][2]
+    line = over_layers.spec["layer"][4]
     assert line["encoding"]["order"]["field"] == "position"
     assert line["encoding"]["color"]["field"] == "run"
     assert "first layer" in over_layers.told and "first step" in over_steps.told
+
+
+def test_the_plane_shows_intervals_where_there_are_any() -> None:
+    (found,) = geometry(panels(manifolds()))
+    up, across = found.spec["layer"][2:4]
+    assert up["encoding"]["y2"] == {"field": "radius_high"} and "intervals" in found.told
+    assert across["encoding"]["x2"] == {"field": "dimension_high"}
+    (bare,) = geometry(panels(Records(replace(r, low=None, high=None) for r in manifolds())))
+    assert "rule" not in marks(bare.spec) and "intervals" not in bare.told
 
 
 def test_runs_on_the_plane_are_compared_at_a_layer_that_is_chosen() -> None:
@@ -678,6 +689,52 @@ def test_an_attribution_has_a_bar_for_the_change_and_each_of_its_parts(page: Any
     found = page(table)
     assert "Capacity and geometry" in found.text and "about 10 % more" in found.text
     assert f'id="chart-{bars.number}"' in found.source
+
+
+# Features one by one
+
+
+def decomposed(
+    runs: int = 1, layers: int = 1, of: tuple[str, ...] = tuple(decomposition_curves)
+) -> Records:
+    return Records(
+        one(
+            1 / k if measure == "relative_eigenvalue" else k / 12,
+            run=f"run{run}",
+            layer=f"layer{layer}",
+            measure=measure,
+            index=k,
+        )
+        for run in range(runs)
+        for layer in range(layers)
+        for measure in of
+        for k in range(1, 13)
+    )
+
+
+def test_a_decomposition_joins_the_curves_that_were_measured(page: Any) -> None:
+    found = panels(decomposed(runs=2, layers=3))
+    (one,) = decompositions(found, len(found))
+    assert one.number == len(found) and one.title == "feature decomposition"
+    assert one.spec["transform"][0]["filter"]["oneOf"] == [p.number for p in found]
+    assert one.spec["encoding"]["strokeDash"]["scale"]["domain"] == ["run0", "run1"]
+    assert [p["value"] for p in one.spec["params"]] == ["layer2"]
+    two = panels(decomposed(of=("relative_eigenvalue", "cumulative_quality")))
+    (without,) = decompositions(two, len(two))
+    assert without.spec["encoding"]["color"]["scale"]["domain"] == [
+        "strength",
+        "quality, cumulative",
+    ]
+    assert "strokeDash" not in without.spec["encoding"] and without.spec["params"] == []
+    assert decompositions(panels(decomposed(of=("relative_eigenvalue",))), 1) == []
+    assert "Features one by one" in page(decomposed()).text
+
+
+def test_more_runs_than_dashes_are_chosen_from() -> None:
+    found = panels(decomposed(runs=6))
+    (one,) = decompositions(found, len(found))
+    assert [p["name"] for p in one.spec["params"]] == ["chosen_run"]
+    assert "strokeDash" not in one.spec["encoding"]
 
 
 # The browser
@@ -705,6 +762,8 @@ CASES = {
     "what changed capacity": lambda: (
         manifolds(runs=2) + attribute(manifolds(runs=2), before=0, after=100)
     ),
+    "features one by one": lambda: decomposed(runs=2, layers=2),
+    "features of many runs": lambda: decomposed(runs=6),
     "what changed capacity between layers": lambda: attribute(
         manifolds(), before="layer0", after="layer2", along="layer"
     ),
@@ -732,7 +791,8 @@ def test_a_browser_draws_every_chart_without_an_error(tmp_path: Path, case: str)
     said = dict(re.findall(r'data-(\w+)="([^"]*)"', root))
     assert "errors" not in said
     found = panels(CASES[case]())
-    assert said["drawn"] == said["charts"] == str(len(found) + len(geometry(found)))
+    joined = len(geometry(found)) + len(decompositions(found, 0))
+    assert said["drawn"] == said["charts"] == str(len(found) + joined)
     assert "<title>lazyrich report</title>" in page
 
 

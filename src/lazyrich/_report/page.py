@@ -11,6 +11,7 @@ from ..errors import LazyrichError
 from . import tables
 from .cards import card, joined_card
 from .charts import CONFIG, Spec, chart
+from .decompositions import decompositions
 from .geometry import geometry
 from .panels import PAIR, Panel, data, panels
 from .text import escape, spread
@@ -70,10 +71,12 @@ def _page(records: Records, title: str) -> str:
     cards = [card(p, records.definitions.get(p.measure)) for p in found]
     caveats = sum(map(tables.is_caveat, records))
     over = geometry(found)
+    features = decompositions(found, len(found) + len(over))
     sections = {
         "Overview": _overview(records, caveats),
         "Which run is richer": tables.comparison(found, records.definitions),
         "Capacity and geometry": "".join(map(joined_card, over)),
+        "Features one by one": "".join(map(joined_card, features)),
         "Measures": "".join(c for c, p in zip(cards, found, strict=True) if not p.is_curve),
         "Curves": "".join(c for c, p in zip(cards, found, strict=True) if p.is_curve),
         "Notes and failures": tables.caveats(records) if caveats else "",
@@ -86,7 +89,7 @@ def _page(records: Records, title: str) -> str:
         f'<section id="{_anchor(name)}"><h2>{name}</h2>{body}</section>\n'
         for name, body in shown.items()
     )
-    specs = _specs(found, records.definitions) + [c.spec for c in over]
+    specs = _specs(found, records.definitions) + [c.spec for c in (*over, *features)]
     content = {"config": CONFIG, **data(found), "specs": specs}
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>

@@ -50,9 +50,15 @@ def plane(number: int, radius: Panel, dimension: Panel) -> Joined:
     x, y = _axis("dimension", dimension), _axis("radius", radius)
     place: Spec = {"x": x, "y": y, "color": color(field, names, len(names) > 1)}
     place |= {"tooltip": _TOOLTIP, "detail": [{"field": name} for name in group]}
-    spec["layer"] = _contours(x, y) + _path(place, time)
+    crosses = [
+        _interval(name, axis, place)
+        for name, axis, panel in (("radius", "y", radius), ("dimension", "x", dimension))
+        if panel.has("low")
+    ]
+    spec["layer"] = _contours(x, y) + crosses + _path(place, time)
     way = "step" if time == "step" else "layer"
     told = f"Open circle: first {way}; filled: last. Gray: equal (1 + R⁻²) / D."
+    told += " Crosses: 95 % intervals." * bool(crosses)
     return Joined(number, _TITLE, radius.variant, spec, told, _DEFINITION)
 
 
@@ -62,15 +68,17 @@ _TOOLTIP = [{"field": name} for name in ("run", "layer", "step")] + [
 
 
 def _joined(radius: Panel, dimension: Panel) -> list[Spec]:
-    """One row a place with both values, from the rows of two charts."""
+    """One row a place with both values and the ends of their intervals, from two charts' rows."""
     which = f"datum.chart === {radius.number} ? 'radius' : 'dimension'"
+    end = "datum.end === 'value' ? '' : '_' + datum.end"
     return [
         {"filter": {"field": "chart", "oneOf": [radius.number, dimension.number]}},
-        {"filter": "datum.value !== null"},
-        {"calculate": which, "as": "quantity"},
+        {"fold": ["value", "low", "high"], "as": ["end", "number"]},
+        {"filter": "datum.number !== null"},
+        {"calculate": f"({which}) + ({end})", "as": "quantity"},
         {
             "pivot": "quantity",
-            "value": "value",
+            "value": "number",
             "groupby": ["run", "step", "layer", "position"],
             "op": "max",
         },
@@ -98,6 +106,17 @@ def _path(place: Spec, time: str) -> list[Spec]:
     }
     marks = [dot | {"encoding": place}, end | {"encoding": place}, start | {"encoding": place}]
     return [line | {"encoding": place | {"order": order}}, *marks]
+
+
+def _interval(field: str, axis: str, place: Spec) -> Spec:
+    """A thin bar from the low to the high end, cut at the edge of the plane."""
+    low, high = f"{field}_low", f"{field}_high"
+    ends = {axis: place[axis] | {"field": low}, f"{axis}2": {"field": high}}
+    return {
+        "transform": [{"filter": f"datum.{low} > 0 && datum.{high} > 0"}],
+        "mark": {"type": "rule", "strokeWidth": 1, "opacity": 0.45, "clip": True},
+        "encoding": place | ends,
+    }
 
 
 def _axis(field: str, panel: Panel) -> Spec:
