@@ -93,8 +93,10 @@ def coverage(n: int, tails: str, sets: int, blocks: int) -> None:
         for r in records:
             rows.setdefault(r.measure, []).append((r.value, r.low, r.high))
     for debiased, plain in MEASURES.items():
-        for name in (debiased, plain):
-            value, low, high = (np.array(column, float) for column in zip(*rows[name], strict=True))
+        for name in (debiased, plain) if plain in rows else (debiased,):
+            value, low, high = (
+                np.array(column, float) for column in zip(*rows.pop(name), strict=True)
+            )
             inside = float(((low <= true[debiased]) & (true[debiased] <= high)).mean())
             error = 1.96 * sqrt(inside * (1 - inside) / sets)
             print(

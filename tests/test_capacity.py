@@ -519,6 +519,16 @@ def test_the_null_is_the_capacity_of_shuffled_labels() -> None:
     assert noise.null == pytest.approx(noise.value, rel=0.1) == pytest.approx(2 / m, rel=0.2)
 
 
+def test_the_null_of_single_manifolds_is_that_of_shuffled_labels() -> None:
+    x, member = classes(5, 20, 200, 0.3)
+    found = measured(x, member, "single_manifold_capacity")[0]
+    mixed = np.random.default_rng(0).permutation(member)
+    shuffled = measured(x, mixed, "single_manifold_capacity")[0]
+    assert found.value > 2 * found.null
+    assert found.null == pytest.approx(shuffled.value, rel=0.1)
+    assert shuffled.null == pytest.approx(shuffled.value, rel=0.1)
+
+
 def test_identities_hold_for_the_records() -> None:
     x, member = classes(6, 15, 80, 0.7)
     names = ["capacity", "manifold_dimension", "manifold_radius", "approximate_capacity", "utility"]

@@ -10,6 +10,7 @@ from ._solvers.jackknife import Sampled
 from ._solvers.shared_solves import (
     capacities,
     null_capacity,
+    null_single_capacity,
     remarks,
     separability,
     single_capacities,
@@ -123,10 +124,12 @@ def single_manifold_capacity(
     r"""Capacity if the manifolds lay in dimensions of their own, and did not correlate.
 
     $\alpha = P / \sum_i \mathbb{E} \lVert \operatorname{proj}_{C_i} t \rVert^2$ with $C_i$ the
-    cone of manifold i alone: the harmonic mean of what each would have
+    cone of manifold i alone: the harmonic mean of what each would have. The null level is that of
+    the same points with labels shuffled.
     """
     found = single_capacities(clouds, conventions, seed)["capacity"]
-    return estimate(found, *single_remarks(clouds, conventions, seed))
+    null = null_single_capacity(clouds, conventions, seed)
+    return estimate(found, *single_remarks(clouds, conventions, seed), null=null)
 
 
 def estimate(

@@ -140,15 +140,13 @@ def solution(clouds: Clouds, conventions: Conventions, seed: int, repeat: int = 
     return _solved(points, conventions, conventions.draws, rng)
 
 
-def shuffled_capacity(s: Solution, seed: int) -> float:
-    """Capacity of the same points with their labels shuffled, under the same conventions."""
+def shuffled(s: Solution, seed: int) -> Solution:
+    """The same points with their labels shuffled, under the same conventions."""
     m = s.manifolds
     rng = _generator(seed, 0, 1)
     order = torch.from_numpy(rng.permutation(len(m.gram))).to(m.gram.device)
     mixed = Manifolds(m.gram[order][:, order], m.member, m.classes, m.sizes, m.dropped)
-    draws = min(s.conventions.draws, NULL_DRAWS)
-    found = _solved(mixed, s.conventions, draws, rng).found
-    return len(m.classes) / float(found.support.mean())
+    return _solved(mixed, s.conventions, min(s.conventions.draws, NULL_DRAWS), rng)
 
 
 def approximation(dimension: float, radius: float) -> float:

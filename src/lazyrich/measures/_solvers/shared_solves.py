@@ -13,7 +13,7 @@ from jaxtyping import Float
 from ...statistics import Clouds
 from .conventions import Conventions
 from .jackknife import Sampled, Values, delete_groups, over_repeats
-from .manifold_solution import Solution, approximation, shuffled_capacity, solution
+from .manifold_solution import Solution, approximation, shuffled, solution
 
 _solved: WeakKeyDictionary[Clouds, dict[Hashable, Any]] = WeakKeyDictionary()
 
@@ -43,13 +43,33 @@ def solutions(clouds: Clouds, conventions: Conventions, seed: int) -> list[Solut
 
 
 @once
-def null_capacity(clouds: Clouds, conventions: Conventions, seed: int) -> float:
-    """The capacity where points keep their places and classes mean nothing.
+def meaningless(clouds: Clouds, conventions: Conventions, seed: int) -> Solution:
+    """Where points keep their places and classes mean nothing: what null levels are read off.
 
     Raises:
         Undefined: see `manifolds`.
     """
-    return shuffled_capacity(solutions(clouds, conventions, seed)[0], seed)
+    return shuffled(solutions(clouds, conventions, seed)[0], seed)
+
+
+def null_capacity(clouds: Clouds, conventions: Conventions, seed: int) -> float:
+    """The capacity where classes mean nothing.
+
+    Raises:
+        Undefined: see `manifolds`.
+    """
+    null: Solution = meaningless(clouds, conventions, seed)
+    return len(null.manifolds.classes) / float(null.found.support.mean())
+
+
+@once
+def null_single_capacity(clouds: Clouds, conventions: Conventions, seed: int) -> float:
+    """The capacity of single manifolds where classes mean nothing.
+
+    Raises:
+        Undefined: see `manifolds`.
+    """
+    return _together(_each_alone(meaningless(clouds, conventions, seed)))
 
 
 @once
@@ -90,10 +110,11 @@ def _shapes(s: Solution, without: int) -> Values:
 @once
 def alone(clouds: Clouds, conventions: Conventions, seed: int) -> list[list[Solution]]:
     """Each manifold by itself, in the order of labels, for each subsample."""
-    return [
-        [s.alone(place) for place in torch.argsort(s.manifolds.classes).tolist()]
-        for s in solutions(clouds, conventions, seed)
-    ]
+    return [_each_alone(s) for s in solutions(clouds, conventions, seed)]
+
+
+def _each_alone(s: Solution) -> list[Solution]:
+    return [s.alone(place) for place in torch.argsort(s.manifolds.classes).tolist()]
 
 
 @once
@@ -101,11 +122,14 @@ def single_capacities(clouds: Clouds, conventions: Conventions, seed: int) -> di
     """`capacity`: the harmonic mean over manifolds."""
 
     def values(each: list[Solution], without: int) -> Values:
-        needed = [1 / s.capacities(without)["capacity"] for s in each]
-        return {"capacity": 1 / fmean(needed)}
+        return {"capacity": _together(each, without)}
 
     subsamples = alone(clouds, conventions, seed)
     return over_repeats([delete_groups(partial(values, each)) for each in subsamples])
+
+
+def _together(each: list[Solution], without: int = -1) -> float:
+    return 1 / fmean(1 / s.capacities(without)["capacity"] for s in each)
 
 
 @once
