@@ -150,6 +150,32 @@ def test_the_same_target_on_more_rays_of_the_same_cone() -> None:
     torch.testing.assert_close(found[0].support, found[1].support)
 
 
+@pytest.mark.parametrize(("t", "d"), [(12, 40), (60, 50)])
+def test_a_line_in_a_cone_adds_its_dimensions_to_the_rest_of_the_cone(t: int, d: int) -> None:
+    k, n = 5, 40
+    spanning = torch.linalg.qr(gaussian(d, k, 5))[0].T
+    line = torch.cat([spanning, -spanning.sum(0, keepdim=True), gaussian(6, k, 6) @ spanning])
+    x = gaussian(t, d) + 1.0
+    x = torch.cat([x / x.norm(dim=1, keepdim=True), line])
+    rays = Rays.of(x @ x.T)
+    targets = rays.targets(gaussian(n, len(x), 4))
+    found = project(rays, targets, torch.ones(n, len(x), dtype=torch.float64))
+    assert found.residual < 1e-9
+    assert rays.rank < len(x)
+
+    coordinates = rays.coordinates
+    across = torch.linalg.svd(coordinates[t:])[2][:k]
+    outside = coordinates[:t] - coordinates[:t] @ across.T @ across
+    rest = targets - targets @ across.T @ across
+    pointed = Rays.of(outside @ outside.T)
+    heights = rest @ (outside / outside.norm(dim=1, keepdim=True)).T
+    ones = torch.ones(n, t, dtype=torch.float64)
+    alone = project(pointed, pointed.spanned(heights), ones)
+    along = (targets @ across.T).square().sum(1)
+    torch.testing.assert_close(found.squared_norm, along + alone.squared_norm)
+    torch.testing.assert_close(found.support, k + alone.support)
+
+
 def dimension(x: Tensor, n: int, signs: Tensor | None = None) -> tuple[float, float, float, float]:
     """Statistical dimension of a cone by support count and by norm, each with standard error."""
     rays = Rays.of(x @ x.T)

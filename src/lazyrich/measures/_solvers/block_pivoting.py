@@ -17,6 +17,8 @@ from torch import Tensor
 
 _TOLERANCE = 1e-12
 _STEPS = 60
+_SINGULAR = 1e-7  # diagonal of a Cholesky factor of unit rays, of which so much is rounding
+_PROXIMAL = 4
 _PATIENCE = 3  # exchanges of whole blocks without progress before single ones
 _PADDING = 1.15  # systems of sizes up to so much apart are solved together
 
@@ -55,8 +57,8 @@ def _pivot(
         at = np.flatnonzero(free)
         if len(at):
             rows = gram[at]
-            _, mu[at], singular = dposv(rows[:, at], b[at], lower=1, overwrite_a=1)
-            if singular:
+            factor, mu[at], failed = dposv(rows[:, at], b[at], lower=1, overwrite_a=1)
+            if failed or factor.diagonal().min() < _SINGULAR:
                 return None
             slope = mu[at] @ rows - b
         wrong = np.where(free, y * mu < 0, y * slope < -threshold)
@@ -112,6 +114,34 @@ def pivot_together(
     return mu, solved
 
 
+def dependent_solutions(
+    gram: Float[Tensor, "t t"],
+    heights: Float[Tensor, "n t"],
+    shifted: tuple[float, Float[Tensor, "n t"]],
+    memory: int = 1 << 28,
+) -> tuple[Float[Tensor, "n t"], Bool[Tensor, " n"]]:
+    """Exact multipliers from those of a Gram matrix with a little added to its diagonal.
+
+    Where the free rays are independent, theirs is the one solution. Where they depend on each
+    other, as all do in a face that holds a line, steps of the proximal point method lead to one.
+
+    Args:
+        shifted: what was added, and the multipliers.
+
+    Returns:
+        Signed multipliers, and which are of independent rays.
+    """
+    shift, near = shifted
+    free = near != 0
+    mu, independent = _free_solutions(gram, heights, free, torch.arange(len(near), device=near.device), memory)
+    rest = torch.nonzero(~independent).flatten()
+    ridge = gram + shift * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    for _ in range(_PROXIMAL):
+        left = heights - near @ gram
+        near[rest] += _free_solutions(ridge, left, free, rest, memory)[0]
+    return torch.where(independent[:, None], mu, near), independent
+
+
 def _exchanged(wrong: Bool[Tensor, "m t"], single: Bool[Tensor, " m"]) -> Bool[Tensor, "m t"]:
     """All wrong entries, or the last of them alone."""
     place = torch.arange(wrong.shape[1], device=wrong.device)
@@ -142,7 +172,8 @@ def _free_solutions(
         right = heights[live[chosen]].gather(1, at) * real
         values = torch.cholesky_solve(right[..., None], factor)[..., 0] * real
         found[chosen] = torch.zeros_like(found[chosen]).scatter_(1, at, values)
-        regular[chosen] = info == 0
+        pivots = factor.diagonal(dim1=1, dim2=2)
+        regular[chosen] = (info == 0) & (pivots.amin(1) >= _SINGULAR)
     return found, regular
 
 

@@ -16,12 +16,14 @@ from torch import Tensor
 
 from ...errors import Undefined
 from .alternating_directions import alternating_directions
-from .block_pivoting import pivot_each, pivot_together
+from .block_pivoting import dependent_solutions, pivot_each, pivot_together
 
 RANK = 1e-12  # eigenvalues below so much of the largest are rounding
 _OUTSIDE, _INSIDE = (5.0, 40), (0.02, 100)  # step of ADMM beside the median eigenvalue, and steps
 _MARGIN = 0.01  # of the multipliers to look for, beside their typical size
 _ACCURATE = 1e-10  # multipliers that break a condition by more are solved anew
+_DEPENDENT = (0.02, 400)  # step and steps once more
+_SHIFT = 1e-10  # of the Gram matrix of unit rays, where rays depend on each other
 _RIDGE = 1e-7
 _FULL = 1e-8  # a rest shorter than so much of the target is none
 
@@ -108,20 +110,25 @@ def project(rays: Rays, targets: Float[Tensor, "n r"], signs: Float[Tensor, "n t
     Raises:
         Undefined: the last resort did not converge.
     """
-    x = rays.coordinates
     mu = torch.zeros_like(signs)
     solved = torch.zeros_like(signs[:, 0], dtype=torch.bool)
-    if rays.rank < len(x) - 1:
+    independent = torch.ones_like(solved)
+    if rays.rank < len(mu.T) - 1:
         mu, solved = _inside(rays, targets, signs)
     rest = torch.nonzero(~solved).flatten()
     if len(rest):
         mu[rest], solved[rest] = _outside(rays, targets[rest], signs[rest])
+    rest = torch.nonzero(~solved).flatten()
+    if len(rest) and rays.rank < len(mu.T):
+        mu[rest], independent[rest] = _dependent(rays, targets[rest], signs[rest])
     broken = _broken(rays, targets, signs, mu)
-    rest = torch.nonzero(~solved | (broken > _ACCURATE)).flatten()
+    rest = torch.nonzero(broken > _ACCURATE).flatten()
     if len(rest):
-        mu[rest] = _active_sets(x, targets[rest], signs[rest])
+        mu[rest] = _active_sets(rays.coordinates, targets[rest], signs[rest])
+        independent[rest] = rays.rank == len(mu.T)
         broken = _broken(rays, targets, signs, mu)
-    return _projections(rays, targets, signs, mu, (float(broken.max()), len(rest)))
+    support = _face_dimensions(rays, mu, independent)
+    return _projections(rays, targets, signs, (mu, support), (float(broken.max()), len(rest)))
 
 
 def spans_itself(rays: Rays, signs: Float[Tensor, "n t"]) -> Bool[Tensor, " n"]:
@@ -157,10 +164,38 @@ def _outside(
     """Exact signed multipliers from a first guess at their support, and where that worked."""
     heights = targets @ rays.coordinates.T
     start = alternating_directions(rays.directions, rays.values, heights, signs, *_OUTSIDE) != 0
+    return _pivoted(rays.gram, heights, signs, start)
+
+
+def _dependent(
+    rays: Rays, targets: Float[Tensor, "n r"], signs: Float[Tensor, "n t"]
+) -> tuple[Float[Tensor, "n t"], Bool[Tensor, " n"]]:
+    """Signed multipliers where rays of the support may depend on each other.
+
+    Pivoting cannot pass through such supports. With a little added to the diagonal of the Gram
+    matrix it can, from a better guess, and what it finds is close enough to be made exact.
+
+    Returns:
+        The multipliers, and where they are of independent rays.
+    """
+    heights = targets @ rays.coordinates.T
+    start = alternating_directions(rays.directions, rays.values, heights, signs, *_DEPENDENT) != 0
+    ridge = rays.gram + _SHIFT * torch.eye(len(rays.gram), dtype=signs.dtype, device=signs.device)
+    near, _ = _pivoted(ridge, heights, signs, start)
+    mu, independent = dependent_solutions(rays.gram, heights, (_SHIFT, near))
+    return signs * (signs * mu).clamp(min=0), independent
+
+
+def _pivoted(
+    gram: Float[Tensor, "t t"],
+    heights: Float[Tensor, "n t"],
+    signs: Float[Tensor, "n t"],
+    start: Bool[Tensor, "n t"],
+) -> tuple[Float[Tensor, "n t"], Bool[Tensor, " n"]]:
+    """Pivoting, the way that is faster on the device."""
     if heights.device.type != "cpu":
-        return pivot_together(rays.gram, heights, signs, start)
-    arrays = (a.numpy() for a in (rays.gram, heights, signs, start))
-    mu, solved = pivot_each(*arrays)
+        return pivot_together(gram, heights, signs, start)
+    mu, solved = pivot_each(*(a.numpy() for a in (gram, heights, signs, start)))
     return torch.from_numpy(mu), torch.from_numpy(solved)
 
 
@@ -208,19 +243,31 @@ def _broken(
     return worst
 
 
+def _face_dimensions(
+    rays: Rays, mu: Float[Tensor, "n t"], independent: Bool[Tensor, " n"]
+) -> Float[Tensor, " n"]:
+    """Dimensions that the rays in use span: their number, where they are independent."""
+    count = (mu.abs() > RANK * mu.abs().amax(1, keepdim=True)).sum(1).double()
+    for k in torch.nonzero(~independent).flatten().tolist():
+        used = mu[k] != 0
+        values = torch.linalg.eigvalsh(rays.gram[used][:, used])
+        count[k] = (values > RANK * values.amax()).sum() if len(values) else 0
+    return count
+
+
 def _projections(
     rays: Rays,
     targets: Float[Tensor, "n r"],
     signs: Float[Tensor, "n t"],
-    mu: Float[Tensor, "n t"],
+    solved: tuple[Float[Tensor, "n t"], Float[Tensor, " n"]],
     checks: tuple[float, int],
 ) -> Projections:
+    mu, support = solved
     near = mu @ rays.coordinates
     rest = targets - near
     length = torch.linalg.vector_norm(targets, dim=1)
     full = torch.linalg.vector_norm(rest, dim=1) <= _FULL * length
-    count = (mu.abs() > RANK * length[:, None]).sum(1).clamp(max=rays.rank)
-    support = torch.where(full, rays.rank, count).double()
+    support = torch.where(full, rays.rank, support.clamp(max=rays.rank))
     slack = signs * (rest @ rays.coordinates.T)
     norm = near.square().sum(1)
     return Projections(signs * mu, slack, norm, support, full, rays.rank, *checks)
