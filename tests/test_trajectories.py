@@ -1,6 +1,8 @@
 """Changes in capacity split into parts that add up, and stages found where they were put."""
 
 import math
+import pathlib
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
+from torch import nn
 
 import lazyrich as lz
 from lazyrich._records import Record, Records
@@ -301,3 +305,27 @@ def test_reading_trajectories_loads_neither_torch_nor_numpy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
     )
     assert result.stderr.strip() == "set()"
+
+
+def test_a_training_run_turns_where_its_dimension_falls_and_its_alignments_rise(
+    tmp_path: pathlib.Path,
+) -> None:
+    pixels, digit = load_digits(return_X_y=True)
+    x, y = torch.tensor(pixels / 16, dtype=torch.float32), torch.tensor(digit)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    probe, when = [(x[1000:1200], y[1000:1200])], lz.log_spaced(181, 14)
+    options: Any = {"measures": GEOMETRY, "layers": "1", "when": when}
+    with lz.Recorder(model, probe, tmp_path / "run.jsonl", **options) as r:
+        for step in range(182):
+            r.step(step)
+            batch = torch.randint(0, 1000, (64,))
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
+            optimizer.step()
+    turns = stages(lz.Records.load(tmp_path / "run.jsonl"))
+    assert 2 <= len(turns) <= 3
+    assert all(turn.value > 0.5 for turn in turns)
+    dimension = r"manifold_dimension \S+ to -\d"
+    assert re.search(dimension + r".*center_alignment \S+ to \+0\.[1-9]", str(turns[0].note))

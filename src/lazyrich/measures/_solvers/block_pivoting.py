@@ -133,7 +133,9 @@ def dependent_solutions(
     """
     shift, near = shifted
     free = near != 0
-    mu, independent = _free_solutions(gram, heights, free, torch.arange(len(near), device=near.device), memory)
+    mu, independent = _free_solutions(
+        gram, heights, free, torch.arange(len(near), device=near.device), memory
+    )
     rest = torch.nonzero(~independent).flatten()
     ridge = gram + shift * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     for _ in range(_PROXIMAL):
