@@ -12,7 +12,7 @@ from torch import Tensor
 import lazyrich as lz
 from lazyrich import CATALOGUE, LazyrichError, Measure, Profile, published
 from lazyrich.errors import LazyrichWarning, UnknownName
-from lazyrich.statistics import Batch, Moments, PairMoments, Weights
+from lazyrich.statistics import Batch, GradientMoments, LinearMap, Moments, PairMoments, Weights
 
 every_measure = pytest.mark.parametrize("m", CATALOGUE.values(), ids=list(CATALOGUE))
 N, D, C = 120, 9, 3
@@ -49,6 +49,15 @@ def head() -> Tensor:
     return torch.randn(C, D, generator=g, dtype=torch.float64)
 
 
+def linear_map(b: Batch) -> LinearMap:
+    """A layer whose weights are the rows, and gradients that come of them, on its smaller side."""
+    weight = b.x.double()
+    gradients = weight + weight.roll(1, 1) / 2
+    gradients = gradients[:, : len(weight)] if len(weight) <= D else gradients
+    moments = GradientMoments.over_outputs([GradientMoments.of(gradients[:, None])])
+    return LinearMap(weight, moments, initial=start(b).x)
+
+
 Points = dict[int | None, float]
 
 
@@ -57,6 +66,9 @@ def values(m: Measure, b: Batch) -> Points:
     if m.needs is Weights:
         both = Weights({"w": b.x}), Weights({"w": start(b).x})
         return {None: m.function(*both[: 1 + m.takes_initial])}
+    if m.needs is LinearMap:
+        found = m.evaluate(linear_map(b)).found
+        return found if isinstance(found, dict) else {None: found.value}
     if m.takes_initial:
         return {None: m.evaluate(m.needs.of(b), m.needs.of(start(b))).found.value}
     if m.takes_head:
@@ -84,6 +96,7 @@ def expected(m: Measure, b: Batch) -> Points:
     x = arrays if m.needs is Profile else b.x.double().numpy()
     more = {"initial": start(b).x.numpy()} if m.takes_initial else {}
     more |= {"head": head().numpy()} if m.takes_head else {}
+    more |= {"initial": start(b).x.numpy()} if m.needs is LinearMap else {}
     more |= {"other": b.other.double().numpy()} if m.needs is PairMoments else {}
     found = oracle(x, b.labels.numpy(), b.outputs.double().numpy(), **more)
     return found if isinstance(found, dict) else {None: found}
@@ -114,6 +127,8 @@ MOVES = {
 @every_measure
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 def test_equals_its_oracle(m: Measure, offset: float) -> None:
+    if m.needs is LinearMap and offset:
+        pytest.skip("weights have no offset")
     b = cloud(offset=offset)
     assert not differing(m, b, rel=1e-10, abs=1e-10)
 
@@ -157,6 +172,10 @@ def test_is_undefined_with_a_reason_where_nothing_varies(m: Measure) -> None:
     still = torch.ones(20, D)
     if m.needs is Weights:
         pytest.skip("a size is defined for any weights")
+    if m.needs is LinearMap:
+        found, defined = m.evaluate(linear_map(Batch(still * 0, samples=torch.arange(20))))
+        assert isnan(found.value) and not defined and len(found.note) > 10
+        return
     if m.takes_initial:
         same = m.needs.of(Batch(still))
         found, defined = m.evaluate(same, same)

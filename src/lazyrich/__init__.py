@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from ._agop import agop as agop, nfa as nfa, nfm as nfm
     from ._capture import Capture as Capture, Layer as Layer, layers as layers
     from ._comparison import compare as compare
     from ._engine import measure as measure, measure_arrays as measure_arrays
@@ -27,6 +28,9 @@ _WHERE = {
     "measure": "_engine",
     "measure_arrays": "_engine",
     "compare": "_comparison",
+    "agop": "_agop",
+    "nfm": "_agop",
+    "nfa": "_agop",
     "report": "_report",
     "Recorder": "_recorder",
     "Inputs": "_inputs",

@@ -12,11 +12,11 @@ from torch.nn.parameter import UninitializedParameter
 
 from ._inputs import Inputs, Unpack, as_inputs
 from ._reader import INPUT, Reader
-from ._selection import SILENT, Selection
+from ._selection import SILENT, Selection, fits
 from ._session import Session
 from ._source import Source
 from ._views import View, checked_view
-from .errors import LazyrichError
+from .errors import LazyrichError, UnknownName
 from .statistics import Batch, Weights
 
 
@@ -97,7 +97,8 @@ class Capture:
         self.model = unwrapped(model)
         self.view = view
         self._selection = Selection.of(self.model, patterns, penultimate, outputs)
-        self._unpack, self._samples_axis, self._skip_tokens = unpack, samples_axis, skip_tokens
+        self.samples_axis: int = samples_axis
+        self._unpack, self._skip_tokens = unpack, skip_tokens
         self.cache = cache
 
     def only(self, names: Sequence[str]) -> "Capture":
@@ -110,7 +111,7 @@ class Capture:
         """All that decides what the activations of a layer are, beside model, data and seed."""
         chosen = self._selection
         roles = [chosen.penultimate, chosen.outputs]
-        return [self.view, self._samples_axis, sorted(self._skip_tokens), *roles]
+        return [self.view, self.samples_axis, sorted(self._skip_tokens), *roles]
 
     def inputs(self, item: Any) -> Inputs:
         """What an item of the loader says to the model."""
@@ -153,13 +154,27 @@ class Capture:
             session.read(self.inputs(next(items)))
             return list(self._listing(reader))
 
+    def chosen(self) -> Iterator[tuple[str, nn.Module, nn.Module]]:
+        """Modules by name that the patterns ask for, or all, and the one that holds each.
+
+        Raises:
+            UnknownName: a pattern that matches none.
+        """
+        modules, patterns = self._selection.modules, self._selection.patterns
+        for pattern in patterns or ():
+            if not any(fits(pattern, name, name) for name in modules):
+                raise UnknownName("layer", pattern, modules)
+        for name, module in modules.items():
+            if patterns is None or self._selection.matches(name, name):
+                yield name, module, self.model.get_submodule(name.rpartition(".")[0])
+
     def weights(self) -> Weights:
         """The parameters of the model, as they are now."""
         return Weights.of(self.model)
 
     def _reader(self) -> Reader:
         selection = self._selection
-        return Reader(selection.modules, self.view, self._samples_axis, selection.wanted)
+        return Reader(selection.modules, self.view, self.samples_axis, selection.wanted)
 
     def _listing(self, reader: Reader) -> Iterator[Layer]:
         choice = self._selection.choose(reader)

@@ -144,13 +144,34 @@ class Records(Sequence[Record]):
         """The table as strings: header and rows, the points of curves left out, long tables cut."""
         scalars = [r for r in self if r.index is None]
         head = [c for c in ("run", "step") if len({getattr(r, c) for r in scalars}) > 1]
-        head += ["layer", "measure", "value", "95 % interval", "n", "d", "note"]
-        rows = [[_cell(r, column) for column in head] for r in scalars[:limit]]
+        told = _told_apart(scalars)
+        head += ["layer", "measure", *["estimator"] * any(told.values())]
+        head += ["value", "95 % interval", "n", "d", "note"]
+        short = (replace(r, estimator=told[r.measure, r.estimator]) for r in scalars[:limit])
+        rows = [[_cell(r, column) for column in head] for r in short]
         points = len(self) - len(scalars)
         hidden = len(scalars) - len(rows)
         foot = [f"{hidden} more rows"] * (hidden > 0)
         foot += [f"{points} points of curves"] * (points > 0)
         return Cells(head, rows, " and ".join(foot))
+
+
+def _told_apart(rows: list[Record]) -> dict[tuple[str, str], str]:
+    """By measure and estimator what tells it from others that measured the same in one place."""
+    kinds: dict[str, dict[str, list[str]]] = {}
+    for r in rows:
+        kinds.setdefault(r.measure, {})[r.estimator] = r.estimator.split(", ")
+    places = {(r.run, r.step, r.layer, r.view, r.measure) for r in rows}
+    many = len({(r.run, r.step, r.layer, r.view, r.measure, r.estimator) for r in rows})
+    if many == len(places):
+        return {(m, estimator): "" for m, each in kinds.items() for estimator in each}
+    return {
+        (measure, estimator): ", ".join(
+            part for part in parts if not all(part in other for other in each.values())
+        )
+        for measure, each in kinds.items()
+        for estimator, parts in each.items()
+    }
 
 
 def _cell(record: Record, column: str) -> str:

@@ -45,7 +45,7 @@ class Session:
         self._open = ExitStack()
 
     def __enter__(self) -> "Session":
-        for context in (_uncompiled, _undivided, untouched):  # the first may refuse
+        for context in (uncompiled, undivided, untouched):  # the first may refuse
             self._open.enter_context(context(self._model))
         return self
 
@@ -83,7 +83,7 @@ class Session:
                     f"raised by the model's forward pass on batch {self._batches} of the data"
                 )
                 raise
-        found = _output(returned)
+        found = raw_output(returned)
         if found is not None:
             self._reader.note(OUTPUTS, self._model, found)
 
@@ -152,7 +152,7 @@ class Session:
             log.warning("%s: %s", ", ".join(self.cautions), _RANDOM)
 
 
-def _output(returned: Any) -> Tensor | PackedSequence | None:
+def raw_output(returned: Any) -> Tensor | PackedSequence | None:
     """What the model returns, or the logits in it; None where that is no tensor."""
     found = dict(tensors_in(returned))
     for key in ("", ".logits", ".out"):
@@ -169,7 +169,7 @@ def _beside(rows: Rows, outputs: Rows | None, n: int) -> Tensor | None:
     return outputs.x[rows.samples] if one_each else None
 
 
-def _uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
+def uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
     """Compiled parts run as they were written: their hooks do not fire otherwise."""
     if "torch._dynamo" not in sys.modules:  # whatever compiles loads it, functions too
         return nullcontext()
@@ -188,7 +188,7 @@ def _uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _undivided(model: nn.Module) -> Iterator[None]:
+def undivided(model: nn.Module) -> Iterator[None]:
     """Parts that divide a batch among devices run it whole, on their first device."""
     divided = [(m, m.device_ids) for m in model.modules() if isinstance(m, nn.DataParallel)]
     try:

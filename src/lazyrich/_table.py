@@ -4,7 +4,18 @@ import html
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_LEFT = {"run", "layer", "measure", "note", "name", "kind", "source", "summary", "shape"}
+_LEFT = {
+    "run",
+    "layer",
+    "measure",
+    "estimator",
+    "note",
+    "name",
+    "kind",
+    "source",
+    "summary",
+    "shape",
+}
 
 
 class Cells(NamedTuple):

@@ -14,7 +14,7 @@ from ._records import Records
 from ._sums import Kind, LayerSums, check_memory, covering
 from .errors import LazyrichError, MissingInput, TooFewSamples, UnknownName
 from .measures import CATALOGUE, Measure, Profile, SecondPass
-from .statistics import Batch, PairMoments, Weights
+from .statistics import Batch, LinearMap, PairMoments, Weights
 
 log = logging.getLogger("lazyrich")
 Chosen = Sequence[Measure | str] | Measure | str | None
@@ -26,6 +26,9 @@ _NO_MODEL = (
     "compares with the weights of the Linear that reads the features, which arrays do not bring: "
     "measure the model itself with lz.measure()."
 )
+
+
+_ELSEWHERE = {PairMoments: "lz.compare()", LinearMap: "lz.nfa()"}
 
 
 class Wanted:
@@ -252,7 +255,7 @@ def _look_up(measures: Chosen) -> list[Measure]:
     if measures is None:
         # similarities of two representations are for compare(); what draws samples itself or
         # reads the data twice takes its time: it is asked for by name
-        usual = (m for m in CATALOGUE.values() if m.needs is not PairMoments)
+        usual = (m for m in CATALOGUE.values() if m.needs not in _ELSEWHERE)
         return [m for m in usual if not (m.own_interval or m.second_pass)]
     chosen: list[Measure] = []
     for m in [measures] if isinstance(measures, (str, Measure)) else measures:
@@ -263,6 +266,11 @@ def _look_up(measures: Chosen) -> list[Measure]:
         if not hits:
             raise UnknownName("measure", m, CATALOGUE)
         # a glob means all that the data allows in one reading
-        hits = [h for h in hits if h.name == m or not (h.second_pass or h.needs is PairMoments)]
+        hits = [h for h in hits if h.name == m or not (h.second_pass or h.needs in _ELSEWHERE)]
         chosen += [hit for hit in hits if hit not in chosen]
+    for m in chosen:
+        if m.needs is LinearMap:
+            raise LazyrichError(
+                f"{m.name} is of weights and gradients: {_ELSEWHERE[m.needs]} takes it."
+            )
     return chosen

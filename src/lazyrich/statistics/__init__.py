@@ -3,7 +3,9 @@
 from ._base import Batch, Statistic, leave_one_out, total
 from .classes import NO_LABEL, ClassCounts, ClassMoments
 from .clouds import Clouds
+from .gradients import GradientMoments
 from .joint import JointClassMoments, JointMoments
+from .linear_map import LinearMap
 from .moments import FourthMoments, Moments
 from .nearest import NearestMeans
 from .pairs import CrossMoments, PairMoments
@@ -20,8 +22,10 @@ __all__ = [
     "Clouds",
     "CrossMoments",
     "FourthMoments",
+    "GradientMoments",
     "JointClassMoments",
     "JointMoments",
+    "LinearMap",
     "Moments",
     "NearestMeans",
     "PairMoments",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import reduce
 from itertools import accumulate
 from operator import add
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,16 @@ from torch import Tensor
 
 from ..errors import MissingInput, TooFewSamples
 
+
+@runtime_checkable
+class Additive(Protocol):
+    """Whatever can be added to its like."""
+
+    def __add__(self, other: Any, /) -> Any: ...
+
+
 S = TypeVar("S", bound="Statistic")
+A = TypeVar("A", bound=Additive)
 T = TypeVar("T")
 
 
@@ -129,7 +138,7 @@ class Statistic(ABC):
         return cast(S, getattr(self, self.contains[kind]))
 
 
-def total(parts: Iterable[S]) -> S:
+def total(parts: Iterable[A]) -> A:
     """The sum of at least one statistic."""
     return reduce(add, parts)
 
@@ -141,7 +150,7 @@ def sum_of(a: T | None, b: T | None) -> T | None:
     return cast(T, cast(Any, a) + b)
 
 
-def leave_one_out(parts: Sequence[S]) -> Iterator[S]:
+def leave_one_out(parts: Sequence[A]) -> Iterator[A]:
     """The sum of all parts but the first, but the second, ...: additions only, nothing subtracted.
 
     Raises:
@@ -149,10 +158,10 @@ def leave_one_out(parts: Sequence[S]) -> Iterator[S]:
     """
     if len(parts) < 2:
         raise TooFewSamples(f"leaving one block out needs two blocks or more, got {len(parts)}.")
-    behind = list(accumulate(reversed(parts[1:]), lambda a, b: cast(S, b + a)))
-    before: S | None = None
+    behind = list(accumulate(reversed(parts[1:]), lambda a, b: cast(A, b + a)))
+    before: A | None = None
     for part in parts[:-1]:
         after = behind.pop()
-        yield after if before is None else cast(S, before + after)
-        before = part if before is None else cast(S, before + part)
-    yield cast(S, before)
+        yield after if before is None else cast(A, before + after)
+        before = part if before is None else cast(A, before + part)
+    yield cast(A, before)

@@ -1,0 +1,92 @@
+"""A matrix over the inputs of a layer, kept as a factor of it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from .errors import LazyrichError, UnreadableFile
+
+
+@dataclass(frozen=True)
+class FeatureMatrix:
+    """F'F, the AGOP or the NFM of a layer, in float64.
+
+    Attributes:
+        kind: `agop` or `nfm`.
+        layer: whose inputs the matrix is over.
+        factor: F. Of patches of a convolution the columns are channels, then places, as in
+            torch.nn.Unfold.
+        note: how it was estimated.
+    """
+
+    kind: str
+    layer: str
+    factor: Float[Tensor, "m d"]
+    note: str = ""
+
+    @property
+    def matrix(self) -> Float[Tensor, "d d"]:
+        """The whole, made when it is asked for."""
+        return self.factor.T @ self.factor
+
+    @property
+    def diagonal(self) -> Float[Tensor, " d"]:
+        """How much each coordinate matters, without the whole matrix."""
+        return self.factor.square().sum(0)
+
+    def top(self, k: int) -> tuple[Float[Tensor, " k"], Float[Tensor, "k d"]]:
+        """The k largest eigenvalues, and their directions in rows; fewer where the rank is less.
+
+        Signs are chosen so that the largest entry is positive.
+
+        Raises:
+            LazyrichError: k is no number above zero.
+        """
+        if k < 1:
+            raise LazyrichError(f"k={k}: one direction or more.")
+        _, sizes, directions = torch.linalg.svd(self.factor, full_matrices=False)
+        directions = directions[:k]
+        largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
+        return sizes[:k].square(), directions * largest.sign()
+
+    def save(self, path: str | Path) -> Path:
+        """Write a safetensors file; an old one is replaced as a whole.
+
+        Raises:
+            LazyrichError: the file cannot be written.
+        """
+        path = Path(path)
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        told = {"kind": self.kind, "layer": self.layer, "note": self.note}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                save_file({"factor": self.factor.contiguous().cpu()}, part, metadata=told)
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+        except (OSError, SafetensorError) as error:
+            raise LazyrichError(f"cannot write the matrix to {path}: {error}") from error
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "FeatureMatrix":
+        """What `save` has written.
+
+        Raises:
+            UnreadableFile: it is no such file.
+        """
+        try:
+            with safe_open(path, framework="pt") as file:
+                told = file.metadata() or {}
+                return cls(told["kind"], told["layer"], file.get_tensor("factor"), told["note"])
+        except (OSError, SafetensorError, KeyError) as error:
+            raise UnreadableFile(
+                f"{path} holds no matrix that lazyrich saved ({error})."
+            ) from error
