@@ -196,25 +196,20 @@ def _read(
             inputs = capture.inputs(item)
             n += inputs.samples(capture.samples_axis)
             for name, moments in backward.read(inputs, capture.samples_axis).items():
-                before = sums.get(name)
-                sums[name] = moments if before is None else list(map(add, before, moments))
-        weights = {p.name: p.weight(capture.model) for p in parts}
+                so_far = sums.get(name)
+                sums[name] = moments if so_far is None else list(map(add, so_far, moments))
+        by_name = {p.name: p for p in parts}
+        weights = {name: by_name[name].weight(capture.model) for name in sums}
     if n < 2 * blocks * (blocks > 1):
         raise TooFewSamples(f"interval={blocks} needs {2 * blocks} samples or more, and saw {n}.")
-    maps = {
-        p.name: [
-            LinearMap(
-                weights[p.name],
-                moments,
-                None if start is None else p.weight(start).to(weights[p.name].device),
-                p.name in backward.trivial,
-                backward.probes or 0,
-            )
-            for moments in sums[p.name]
-        ]
-        for p in parts
-        if p.name in sums
-    }
+    before = {name: by_name[name].weight(start) for name in sums} if start is not None else {}
+
+    def linear_map(name: str, moments: GradientMoments) -> LinearMap:
+        initial = before[name].to(weights[name].device) if before else None
+        trivial = name in backward.trivial
+        return LinearMap(weights[name], moments, initial, trivial, backward.probes or 0)
+
+    maps = {name: [linear_map(name, m) for m in moments] for name, moments in sums.items()}
     return _Maps(maps, backward.probes or 0, n, backward.dtype)
 
 

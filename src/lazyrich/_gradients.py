@@ -114,7 +114,9 @@ class Backward:
         self, outputs: Float[Tensor, "n c"], calls: dict[str, list[Call]], block: Int[Tensor, " n"]
     ) -> dict[str, list[GradientMoments]]:
         tensors = [call.z for made in calls.values() for call in made]
+        ran = {place: order for order, place in enumerate(calls)}
         here = [p for p in self._parts if any(c.covers(p) for c in calls.get(p.place, ()))]
+        here.sort(key=lambda part: ran[part.place])
         weights = {p.name: p.weight(self._model).to(outputs.dtype) for p in here}
         found: dict[str, list[list[GradientMoments]]] = defaultdict(list)
         for seeds in self._seeds(outputs):
