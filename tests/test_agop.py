@@ -361,8 +361,8 @@ def test_mixing_the_outputs_changes_nothing() -> None:
 
 def test_moments_add_up() -> None:
     g = normal(12, 3, 4)
-    parts = [GradientMoments.of(p) for p in g.split([5, 1, 6])]
-    whole = GradientMoments.of(g)
+    parts = [GradientMoments.of([p]) for p in g.split([5, 1, 6])]
+    whole = GradientMoments.of([g])
     for found in ((parts[0] + parts[1]) + parts[2], parts[0] + (parts[1] + parts[2])):
         for name in ("n", "rows", "sums", "outer"):
             torch.testing.assert_close(getattr(found, name), getattr(whole, name))
@@ -565,3 +565,18 @@ def test_outputs_that_depend_on_nothing_have_no_gradients() -> None:
     records = lz.nfa(Cut(), [normal(9, 7, dtype=torch.float32)], "nfa_correlation")
     assert [r.status for r in records] == ["undefined", "caution"]
     assert "no output depends on this layer" in records[0].note
+
+
+@pytest.mark.parametrize("scale", [1e-24, 1e24])
+def test_gradients_whose_squares_float32_does_not_hold(scale: float) -> None:
+    g = normal(12, 3, 4)
+    small = GradientMoments.of([(g * scale).float()])
+    torch.testing.assert_close(
+        small.outer / scale**2, GradientMoments.of([g]).outer, rtol=1e-5, atol=1e-5
+    )
+
+
+def test_gradients_in_half_precision_are_multiplied_in_single() -> None:
+    g = normal(2000, 1, 4).bfloat16()
+    found, exact = (GradientMoments.of([x]).outer for x in (g, g.double()))
+    torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-3)

@@ -54,7 +54,7 @@ def linear_map(b: Batch) -> LinearMap:
     weight = b.x.double()
     gradients = weight + weight.roll(1, 1) / 2
     gradients = gradients[:, : len(weight)] if len(weight) <= D else gradients
-    moments = GradientMoments.over_outputs([GradientMoments.of(gradients[:, None])])
+    moments = GradientMoments.of([gradients[:, None]])
     return LinearMap(weight, moments, initial=start(b).x)
 
 

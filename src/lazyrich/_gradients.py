@@ -16,7 +16,7 @@ from ._linear_maps import Part
 from ._session import raw_output, uncompiled, undivided
 from ._untouched import Draws, untouched
 from .errors import ShapeError
-from .statistics import GradientMoments
+from .statistics import GradientMoments, OutputByOutput
 
 EXACT, PROBES = 100, 16  # outputs that are gone back from one by one; mixtures for more of them
 
@@ -118,26 +118,26 @@ class Backward:
         here = [p for p in self._parts if any(c.covers(p) for c in calls.get(p.place, ()))]
         here.sort(key=lambda part: ran[part.place])
         weights = {p.name: p.weight(self._model).to(outputs.dtype) for p in here}
-        found: dict[str, list[list[GradientMoments]]] = defaultdict(list)
+        running: dict[str, list[OutputByOutput]] = {}
         for seeds in self._seeds(outputs):
             gradients = dict(
                 zip(map(id, tensors), _gradients(outputs, tensors, seeds), strict=True)
             )
             for part in here:
                 made = [c for c in calls[part.place] if c.covers(part)]
-                rows = torch.cat([_of(part, c, gradients[id(c.z)]) for c in made], 1)
+                pieces = [_of(part, c, gradients[id(c.z)]) for c in made]
+                rows = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
                 if rows.shape[1:] == (1, seeds.shape[1]) and torch.equal(rows[:, 0], seeds):
                     self.trivial.add(part.name)
                 w, d = weights[part.name].shape
                 rows = rows @ weights[part.name] if w > d else rows
                 rows = rows.sum(1, keepdim=True) if self._summed else rows
-                each = [GradientMoments.of(rows[block == b]) for b in range(self._blocks)]
-                found[part.name].append(each)
-        mixed = bool(self.probes)
-        return {
-            name: [GradientMoments.over_outputs(o, mixtures=mixed) for o in zip(*each, strict=True)]
-            for name, each in found.items()
-        }
+                if part.name not in running:
+                    fresh = [OutputByOutput(bool(self.probes)) for _ in range(self._blocks)]
+                    running[part.name] = fresh
+                for b, each in enumerate(running[part.name]):
+                    each.add(rows if self._blocks == 1 else rows[block == b])
+        return {name: [each.moments() for each in blocks] for name, blocks in running.items()}
 
     def _seeds(self, outputs: Float[Tensor, "n c"]) -> Iterator[Float[Tensor, "n c"]]:
         """What to go back from: one output after the other, or random signs of all."""

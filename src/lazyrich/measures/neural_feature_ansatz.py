@@ -96,7 +96,7 @@ def agop_diagonal(layer: LinearMap) -> Curve:
 
     $j \mapsto \mathrm{AGOP}_{jj} / \operatorname{tr} \mathrm{AGOP}$
     """
-    return _shares(layer.factor(1))
+    return _shares(layer.agop_diagonal)
 
 
 @published(_SOURCE, bounds=(0, 1), invariant=_INVARIANT)
@@ -105,7 +105,7 @@ def nfm_diagonal(layer: LinearMap) -> Curve:
 
     $j \mapsto (W^\top W)_{jj} / \lVert W \rVert_F^2$
     """
-    return _shares(layer.weight)
+    return _shares(layer.weight.square().sum(0))
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,7 @@ def _within(value: float) -> float:
     return max(-1.0, min(1.0, value))
 
 
-def _shares(factor: Float[Tensor, "m d"]) -> Curve:
-    diagonal = factor.square().sum(0)
+def _shares(diagonal: Float[Tensor, " d"]) -> Curve:
     total = float(diagonal.sum())
     if not total > 0:
         raise Undefined("all weights are zero")

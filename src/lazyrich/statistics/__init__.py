@@ -3,7 +3,7 @@
 from ._base import Batch, Statistic, leave_one_out, total
 from .classes import NO_LABEL, ClassCounts, ClassMoments
 from .clouds import Clouds
-from .gradients import GradientMoments
+from .gradients import GradientMoments, OutputByOutput
 from .joint import JointClassMoments, JointMoments
 from .linear_map import LinearMap
 from .moments import FourthMoments, Moments
@@ -23,6 +23,7 @@ __all__ = [
     "CrossMoments",
     "FourthMoments",
     "GradientMoments",
+    "OutputByOutput",
     "JointClassMoments",
     "JointMoments",
     "LinearMap",

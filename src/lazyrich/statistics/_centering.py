@@ -39,18 +39,8 @@ class Centered:
     precision: float
 
     def scatter(self) -> Float[Tensor, "d d"]:
-        """Sum of the rows' products with themselves; half the blocks, the others by symmetry."""
-        d = self.rows.shape[1]
-        block = _BLOCK if self.rows.device.type == "cpu" else _WIDE_BLOCK
-        scatter = self.means.new_empty(d, d)
-        with _all_digits():
-            for i in range(0, d, block):
-                left = self.rows[:, i : i + block].T
-                for j in range(i, d, block):
-                    product = left @ self.rows[:, j : j + block]
-                    scatter[i : i + block, j : j + block] = product
-                    scatter[j : j + block, i : i + block] = product.T
-        return scatter
+        """Sum of the rows' products with themselves, in float64."""
+        return outer_products(self.rows)
 
     def product(self, other: "Centered") -> Float[Tensor, "d e"]:
         """Scatter between two sets of columns of the same rows, in float64."""
@@ -58,6 +48,27 @@ class Centered:
         for at in slabs(self.rows):
             turned.addmm_(double(other.rows[at]).T, double(self.rows[at]))
         return turned.T.contiguous()
+
+
+def outer_products(rows: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
+    """Sum of products of rows with themselves; half the blocks, the others by symmetry."""
+    d = rows.shape[1]
+    block = _BLOCK if rows.device.type == "cpu" else _WIDE_BLOCK
+    found = double(rows[:0, :0]).new_empty(d, d)
+    with _all_digits():
+        for i in range(0, d, block):
+            left = rows[:, i : i + block].T
+            for j in range(i, d, block):
+                product = left @ rows[:, j : j + block]
+                found[i : i + block, j : j + block] = product
+                found[j : j + block, i : i + block] = product.T
+    return found
+
+
+def in_range(rows: Float[Tensor, "n d"], squares: float) -> Float[Tensor, "n d"]:
+    """The rows, in float64 where the sum of their squares would leave the range of float32."""
+    small = rows.dtype == torch.float32 and not _SMALL < squares < _LARGE
+    return double(rows) if small else rows
 
 
 def center(
@@ -75,9 +86,9 @@ def center(
     if bool((counts * left.square().sum(1) > _NEGLIGIBLE * squares).any()):
         _subtract(rows, left.to(device=x.device, dtype=x.dtype), group, rows)
         squares = _squares(rows, counts, group)
-    if rows.dtype == torch.float32 and not _SMALL < float(squares.sum()) < _LARGE:
-        rows = double(rows)  # whose squares would leave the range of float32
-        squares = _squares(rows, counts, group)
+    wide = in_range(rows, float(squares.sum()))
+    if wide is not rows:
+        rows, squares = wide, _squares(wide, counts, group)
     return Centered(counts, means, rows, squares, torch.finfo(x.dtype).eps)
 
 

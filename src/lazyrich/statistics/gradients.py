@@ -1,11 +1,13 @@
 """Second moments of gradients at one linear map, from any number of samples and outputs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from ._centering import double, in_range, outer_products, working
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +31,17 @@ class GradientMoments:
     outer: Float[Tensor, "halves w w"]
 
     @classmethod
-    def of(cls, gradients: Float[Tensor, "n p w"]) -> "GradientMoments":
-        """Of one output: n samples and p positions. No mean is taken off; it is part of it."""
-        n, p, w = gradients.shape
-        rows = gradients.reshape(n * p, w)
-        counts = torch.tensor([n, n * p], dtype=torch.float64, device=rows.device)
-        outer = (rows.T @ rows).double()
-        return cls(counts[0], counts[1], rows.double().sum(0, keepdim=True), outer[None])
-
-    @classmethod
-    def over_outputs(
-        cls, each: "Sequence[GradientMoments]", *, mixtures: bool = False
+    def of(
+        cls, gradients: Iterable[Float[Tensor, "n p w"]], *, mixtures: bool = False
     ) -> "GradientMoments":
-        """Of all outputs of the same samples, or of an even number of mixtures of them."""
-        outer = torch.cat([m.outer for m in each])
-        if mixtures:
-            halves = torch.stack([outer[half::2].mean(0) for half in (0, 1)])
-        else:
-            halves = outer.sum(0, keepdim=True)
-        return cls(each[0].n, each[0].rows, torch.cat([m.sums for m in each]), halves)
+        """Of one batch: n samples and p positions, output after output, or mixture after mixture.
+
+        No mean is taken off; it is part of it. Mixtures are even in number.
+        """
+        running = OutputByOutput(mixtures)
+        for each in gradients:
+            running.add(each)
+        return running.moments()
 
     def __add__(self, other: "GradientMoments") -> "GradientMoments":
         return GradientMoments(
@@ -66,3 +60,40 @@ class GradientMoments:
     def centered(self) -> Float[Tensor, "w w"]:
         """The same with the mean gradient of each output taken off; not of mixtures."""
         return (self.outer[0] - self.sums.T @ self.sums / self.rows) / self.n
+
+
+class OutputByOutput:
+    """Gathers the moments of one batch while its gradients come, in the memory of one output.
+
+    Args:
+        mixtures: whether random mixtures stand for the outputs.
+    """
+
+    def __init__(self, mixtures: bool = False) -> None:
+        self._mixtures = mixtures
+        self._counts = (0, 0)
+        self._sums: list[Tensor] = []
+        self._outer: list[Tensor] = []
+
+    def add(self, gradients: Float[Tensor, "n p w"]) -> None:
+        """The next output, at the same samples."""
+        n, p, w = gradients.shape
+        rows = working(gradients).reshape(n * p, w)
+        outer = outer_products(rows)
+        if (wide := in_range(rows, float(outer.trace()))) is not rows:
+            outer = outer_products(wide)
+        half = len(self._sums) % (1 + self._mixtures)
+        if half == len(self._outer):
+            self._outer.append(outer)
+        else:
+            self._outer[half] += outer
+        self._counts = (n, n * p)
+        self._sums.append(double(rows).sum(0))
+
+    def moments(self) -> GradientMoments:
+        """What was added."""
+        outer, sums = torch.stack(self._outer), torch.stack(self._sums)
+        if self._mixtures:
+            outer /= len(sums) // 2
+        counts = torch.tensor(self._counts, dtype=torch.float64, device=outer.device)
+        return GradientMoments(counts[0], counts[1], sums, outer)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import Undefined
 from .gradients import GradientMoments
 
+_SILENT = "no output depends on this layer: all gradients are zero"
 _ROUNDING = 1e-12  # eigenvalues below so much of the largest
 
 
@@ -58,6 +59,22 @@ class LinearMap:
         powered: Tensor = (values ** ((power - 1) / 2))[:, None] * (directions.T @ root)
         return powered
 
+    @property
+    def agop_diagonal(self) -> Float[Tensor, " d"]:
+        """Of the AGOP, without its factor.
+
+        Raises:
+            Undefined: the gradients vanish.
+        """
+        moments = self.gradients.mean
+        if self._on_outputs(moments):
+            diagonal = (self.weight * (moments @ self.weight)).sum(0)
+        else:
+            diagonal = moments.diagonal()
+        if not bool((diagonal > 0).any()):
+            raise Undefined(_SILENT)
+        return diagonal.clamp(min=0)
+
     def halves(self) -> list[Float[Tensor, "m d"]]:
         """Factors of the two independent estimates, where the gradients are of random mixtures."""
         moments = self.gradients
@@ -80,7 +97,9 @@ class LinearMap:
         values, directions = torch.linalg.eigh(moments)
         kept = values > _ROUNDING * values[-1].clamp(min=0)
         if not bool(kept.any()) or not float(values[-1]) > 0:
-            raise Undefined("no output depends on this layer: all gradients are zero")
+            raise Undefined(_SILENT)
         root: Tensor = values[kept].sqrt()[:, None] * directions[:, kept].T
-        on_outputs = len(moments) == len(self.weight) <= self.weight.shape[1]
-        return root @ self.weight if on_outputs else root
+        return root @ self.weight if self._on_outputs(moments) else root
+
+    def _on_outputs(self, moments: Float[Tensor, "m m"]) -> bool:
+        return len(moments) == len(self.weight) <= self.weight.shape[1]
