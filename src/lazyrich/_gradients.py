@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from ._inputs import Inputs
 from ._linear_maps import Part
+from ._recurrent import unrolled
 from ._session import raw_output, uncompiled, undivided
 from ._untouched import Draws, untouched
 from .errors import ShapeError
@@ -155,30 +156,36 @@ class Backward:
 
     @contextmanager
     def _watching(self, calls: dict[str, list[Call]], n: int, axis: int) -> Iterator[None]:
-        """Hooks on the modules of the parts; projections of fused attention by their weights."""
+        """Hooks on modules; attention read by its weights, recurrent modules in steps."""
         inside: dict[int, Part] = {}
-        handles = []
+        by_place = {part.place: part for part in self._parts}
 
-        def keep(part: Part, z: Tensor, start: int = 0, time_first: bool = False) -> Tensor:
+        def keep(part: Part, z: Tensor, start: int = 0, axis: int = axis) -> Tensor:
             if not z.requires_grad:
                 z = z.detach().requires_grad_()
-            rows = partial(_rows, part.name, n, 1 if time_first else axis, part.channels)
+            rows = partial(_rows, part.name, n, axis, part.channels)
             calls[part.place].append(Call(z, rows, start))
             return z.clone()  # what follows may change it in place
 
-        for part in {p.place: p for p in self._parts}.values():
-            module = self._model.get_submodule(part.module)
-            if isinstance(module, nn.MultiheadAttention):
-                inside[_storage(part.held(self._model))] = part
-            else:
-                hook = partial(_after, partial(keep, part))
-                handles.append(module.register_forward_hook(hook))
-        try:
-            with _projections_watched(inside, keep):
-                yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        def step(module: str, parameter: str, z: Tensor) -> Tensor:
+            part = by_place.get(f"{module}.{parameter}")
+            return z if part is None else keep(part, z, axis=0)
+
+        with ExitStack() as watching:
+            recurrent = {}
+            for part in by_place.values():
+                module = self._model.get_submodule(part.module)
+                if isinstance(module, nn.MultiheadAttention):
+                    inside[_storage(part.held(self._model))] = part
+                elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
+                    recurrent[part.module] = module
+                else:
+                    hook = partial(_after, partial(keep, part))
+                    watching.callback(module.register_forward_hook(hook).remove)
+            for name, module in recurrent.items():
+                watching.enter_context(unrolled(name, module, partial(step, name)))
+            watching.enter_context(_projections_watched(inside, keep))
+            yield
 
 
 def _after(keep: Callable[[Tensor], Tensor], module: nn.Module, _: Any, output: Any) -> Any:
@@ -187,7 +194,7 @@ def _after(keep: Callable[[Tensor], Tensor], module: nn.Module, _: Any, output: 
 
 @contextmanager
 def _projections_watched(
-    inside: dict[int, Part], keep: Callable[[Part, Tensor, int, bool], Tensor]
+    inside: dict[int, Part], keep: Callable[[Part, Tensor, int, int], Tensor]
 ) -> Iterator[None]:
     """nn.MultiheadAttention calls no modules for its projections, but one function for each."""
     linear = functional.linear
@@ -197,7 +204,7 @@ def _projections_watched(
         part = inside.get(_storage(weight))
         if part is None:
             return z
-        return keep(part, z, weight.storage_offset() // weight.shape[1], True)
+        return keep(part, z, weight.storage_offset() // weight.shape[1], 1)
 
     if not inside:
         yield

@@ -15,8 +15,6 @@ _REASONS: Mapping[type[nn.Module], str] = {
     nn.GroupNorm: "normalization: no matrix acts on its inputs",
     nn.Embedding: "its inputs are one-hot: a matrix over the vocabulary would be its table again",
     nn.EmbeddingBag: "its inputs are counts of words: a matrix over the vocabulary says no more",
-    nn.RNNBase: "a fused recurrent module does not show its steps: write it as cells, such as "
-    "nn.LSTMCell, or as Linear layers",
     nn.modules.conv._ConvTransposeNd: "a transposed convolution has no patches of its input",
 }
 _HEADED = {"query", "key", "value", "q_proj", "k_proj", "v_proj", "q_lin", "k_lin", "v_lin"}
@@ -75,6 +73,8 @@ def linear_maps(
     """
     if isinstance(module, nn.MultiheadAttention):
         return list(_of_attention(name, module, split))
+    if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        return list(_of_recurrent(name, module))
     if isinstance(module, nn.modules.conv._ConvTransposeNd):
         return []
     if isinstance(module, nn.modules.conv._ConvNd):
@@ -134,3 +134,14 @@ def _of_attention(name: str, module: nn.MultiheadAttention, split: bool) -> Iter
         found = _heads(Part(name, name, parameter), letter, start, e, heads)
         yield from found if split else [Part(f"{name}:{letter}", name, parameter, found[0].rows)]
     yield Part(f"{name}:out", name, "out_proj.weight")
+
+
+def _of_recurrent(name: str, module: Any) -> Iterator[Part]:
+    """`rnn:ih_l0` acts on the inputs of its first layer, `rnn:hh_l0` on what that said before."""
+    sequence = isinstance(module, nn.RNNBase)
+    directions = ("", "_reverse") if sequence and module.bidirectional else ("",)
+    layers = range(module.num_layers if sequence else 1)
+    for suffix in [f"_l{i}{d}" if sequence else "" for i in layers for d in directions]:
+        kinds = ("ih", "hh", "hr") if getattr(module, "proj_size", 0) else ("ih", "hh")
+        for kind in kinds:
+            yield Part(f"{name}:{kind}{suffix}", name, f"weight_{kind}{suffix}")
