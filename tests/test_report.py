@@ -23,6 +23,7 @@ from lazyrich._report.charts import chart
 from lazyrich._report.decompositions import CURVES as decomposition_curves, decompositions
 from lazyrich._report.encodings import PALETTE
 from lazyrich._report.geometry import geometry
+from lazyrich._report.images import DRAWN, images
 from lazyrich._report.panels import data, panels
 from lazyrich._report.tables import caveats, comparison, numbers, sources
 from lazyrich.errors import LazyrichError
@@ -730,6 +731,49 @@ def test_a_decomposition_joins_the_curves_that_were_measured(page: Any) -> None:
     assert "Features one by one" in page(decomposed()).text
 
 
+def looks(shape: tuple[int, ...] = (1, 4, 6), runs: int = 1, layers: int = 1) -> Records:
+    d = math.prod(shape)
+    return Records(
+        one(
+            (-1) ** (k % 2) * k / d if "direction" in measure else k / d,
+            run=f"run{run}",
+            layer=f"layer{layer}",
+            measure=measure,
+            view=f"free positions, inputs {' x '.join(map(str, shape))}",
+            index=k,
+            d=d,
+        )
+        for run in range(runs)
+        for layer in range(layers)
+        for measure in DRAWN
+        for k in range(1, d + 1)
+    )
+
+
+def test_measures_of_pixels_are_drawn_where_the_pixels_are(page: Any) -> None:
+    (found,) = images(looks(), 7)
+    assert found.number == 7 and len(found.spec["concat"]) == len(DRAWN)
+    diagonal, direction = found.spec["concat"][0], found.spec["concat"][-1]
+    assert diagonal["data"]["sequence"]["stop"] == 24
+    assert diagonal["encoding"]["color"]["scale"]["domain"] == [0, 1]
+    assert direction["encoding"]["color"]["scale"]["domain"] == [-1, 1]
+    assert f"datum.place / {6})" in diagonal["transform"][0]["calculate"]
+    assert "Inputs that matter" in page(looks()).text
+    assert len(images(looks(runs=2, layers=2), 0)) == 4
+
+
+def test_color_channels_are_summed() -> None:
+    (found,) = images(looks((3, 2, 2)), 0)
+    values = found.spec["concat"][0]["transform"][-1]["calculate"]
+    assert values.startswith("[1.25, 1.5, 1.75, 2.0]")
+
+
+def test_what_is_no_image_of_the_inputs_is_not_drawn_as_one() -> None:
+    records = looks()
+    assert images(Records(replace(r, d=25) for r in records), 0) == []
+    assert images(Records(replace(r, view="free positions") for r in records), 0) == []
+
+
 def test_more_runs_than_dashes_are_chosen_from() -> None:
     found = panels(decomposed(runs=6))
     (one,) = decompositions(found, len(found))
@@ -764,6 +808,7 @@ CASES = {
     ),
     "features one by one": lambda: decomposed(runs=2, layers=2),
     "features of many runs": lambda: decomposed(runs=6),
+    "what networks look at": lambda: looks((3, 8, 8), runs=2),
     "what changed capacity between layers": lambda: attribute(
         manifolds(), before="layer0", after="layer2", along="layer"
     ),
@@ -791,7 +836,7 @@ def test_a_browser_draws_every_chart_without_an_error(tmp_path: Path, case: str)
     said = dict(re.findall(r'data-(\w+)="([^"]*)"', root))
     assert "errors" not in said
     found = panels(CASES[case]())
-    joined = len(geometry(found)) + len(decompositions(found, 0))
+    joined = len(geometry(found)) + len(decompositions(found, 0)) + len(images(CASES[case](), 0))
     assert said["drawn"] == said["charts"] == str(len(found) + joined)
     assert "<title>lazyrich report</title>" in page
 

@@ -144,7 +144,8 @@ def nfa(
     blocks = max(interval, 1)
     found = _read(capture, data, parts, probes, positions, (blocks, seed, progress), start)
     shown = _usual(initial is not None, bool(found.probes)) if measures is None else _ask(measures)
-    heading = Heading(run, _stated(found.probes, positions), seed, step)
+    view = _stated(found.probes, positions) + _as_images(found.shape)
+    heading = Heading(run, view, seed, step)
     table: Table = {name: {m: found.cell(name, m) for m in shown} for name in found.maps}
     silent = {p.name: "never ran in the forward pass" for p in parts if p.name not in found.maps}
     rows = [failed(n, shown[0], why, heading) for n, why in (problems | silent).items()]
@@ -159,6 +160,7 @@ class _Maps:
     probes: int
     n: int
     dtype: str
+    shape: tuple[int, ...]
 
     def whole(self, name: str) -> LinearMap:
         blocks = self.maps[name]
@@ -188,6 +190,7 @@ def _read(
     blocks, seed, progress = options
     sums: dict[str, list[GradientMoments]] = {}
     n = 0
+    shape: tuple[int, ...] = ()
     backward = Backward(
         capture.model, parts, probes=probes, summed=positions == "summed", blocks=blocks, seed=seed
     )
@@ -195,6 +198,7 @@ def _read(
         for item in items:
             inputs = capture.inputs(item)
             n += inputs.samples(capture.samples_axis)
+            shape = tuple(inputs.tensors()[0].shape[1:])
             for name, moments in backward.read(inputs, capture.samples_axis).items():
                 so_far = sums.get(name)
                 sums[name] = moments if so_far is None else list(map(add, so_far, moments))
@@ -210,7 +214,7 @@ def _read(
         return LinearMap(weights[name], moments, initial, trivial, backward.probes or 0)
 
     maps = {name: [linear_map(name, m) for m in moments] for name, moments in sums.items()}
-    return _Maps(maps, backward.probes or 0, n, backward.dtype)
+    return _Maps(maps, backward.probes or 0, n, backward.dtype, shape)
 
 
 def _parts(capture: Capture) -> tuple[list[Part], dict[str, str]]:
@@ -306,6 +310,12 @@ def _check(probes: int | None, positions: str) -> None:
         raise LazyrichError(f"probes={probes}: an even number of mixtures, 0 or None is needed.")
     if positions not in get_args(Positions):
         raise UnknownName("positions", positions, get_args(Positions))
+
+
+def _as_images(shape: tuple[int, ...]) -> str:
+    """What pages need to draw coordinates where they are in the image."""
+    is_image = len(shape) == 2 or (len(shape) == 3 and shape[0] in (1, 3))
+    return f", inputs {' x '.join(map(str, shape))}" if is_image else ""
 
 
 def _stated(probes: int, positions: str) -> str:

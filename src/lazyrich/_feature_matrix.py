@@ -4,13 +4,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from .errors import LazyrichError, UnreadableFile
+from .statistics import top_directions
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,7 @@ class FeatureMatrix:
         """
         if k < 1:
             raise LazyrichError(f"k={k}: one direction or more.")
-        _, sizes, directions = torch.linalg.svd(self.factor, full_matrices=False)
-        directions = directions[:k]
-        largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
-        return sizes[:k].square(), directions * largest.sign()
+        return top_directions(self.factor, k)
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file; an old one is replaced as a whole.

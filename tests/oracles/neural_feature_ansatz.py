@@ -45,3 +45,17 @@ def agop_diagonal(x, labels, outputs, initial):
 def nfm_diagonal(x, labels, outputs, initial):
     nfm = x.T @ x
     return dict(enumerate(np.diag(nfm) / np.trace(nfm), 1))
+
+
+def top(matrix):
+    """The eigenvector of the largest eigenvalue, its largest entry positive."""
+    vector = np.linalg.eigh(matrix)[1][:, -1]
+    return dict(enumerate(vector * np.sign(vector[np.abs(vector).argmax()]), 1))
+
+
+def agop_direction(x, labels, outputs, initial):
+    return top(matrices(x)[1])
+
+
+def nfm_direction(x, labels, outputs, initial):
+    return top(x.T @ x)

@@ -13,6 +13,7 @@ from .cards import card, joined_card
 from .charts import CONFIG, Spec, chart
 from .decompositions import decompositions
 from .geometry import geometry
+from .images import images
 from .panels import PAIR, Panel, data, panels
 from .text import escape, spread
 
@@ -72,11 +73,13 @@ def _page(records: Records, title: str) -> str:
     caveats = sum(map(tables.is_caveat, records))
     over = geometry(found)
     features = decompositions(found, len(found) + len(over))
+    seen = images(records, len(found) + len(over) + len(features))
     sections = {
         "Overview": _overview(records, caveats),
         "Which run is richer": tables.comparison(found, records.definitions),
         "Capacity and geometry": "".join(map(joined_card, over)),
         "Features one by one": "".join(map(joined_card, features)),
+        "Inputs that matter": "".join(map(joined_card, seen)),
         "Measures": "".join(c for c, p in zip(cards, found, strict=True) if not p.is_curve),
         "Curves": "".join(c for c, p in zip(cards, found, strict=True) if p.is_curve),
         "Notes and failures": tables.caveats(records) if caveats else "",
@@ -89,7 +92,7 @@ def _page(records: Records, title: str) -> str:
         f'<section id="{_anchor(name)}"><h2>{name}</h2>{body}</section>\n'
         for name, body in shown.items()
     )
-    specs = _specs(found, records.definitions) + [c.spec for c in (*over, *features)]
+    specs = _specs(found, records.definitions) + [c.spec for c in (*over, *features, *seen)]
     content = {"config": CONFIG, **data(found), "specs": specs}
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>

@@ -7,8 +7,8 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import Undefined
-from ..statistics import LinearMap
+from ..errors import LazyrichError, Undefined
+from ..statistics import LinearMap, top_directions
 from ._published import Curve, Estimate, Invariance, published
 
 _SOURCE = "Radhakrishnan, Beaglehole, Pandit & Belkin 2024, doi:10.1126/science.adi5639"
@@ -108,6 +108,34 @@ def nfm_diagonal(layer: LinearMap) -> Curve:
     return _shares(layer.weight.square().sum(0))
 
 
+@published(_SOURCE, bounds=(-1, 1), invariant=_INVARIANT)
+def agop_direction(layer: LinearMap, *, rank: int = 1) -> Curve:
+    r"""What the outputs react to most: entries of an eigenvector of the AGOP.
+
+    $j \mapsto (v_k)_j, \quad \mathrm{AGOP}\, v_k = \lambda_k v_k$
+
+    Its sign means nothing; the largest entry is made positive.
+
+    Args:
+        rank: k, 1 for the largest eigenvalue.
+    """
+    return _direction(layer.factor(1), rank)
+
+
+@published(_SOURCE, bounds=(-1, 1), invariant=_INVARIANT)
+def nfm_direction(layer: LinearMap, *, rank: int = 1) -> Curve:
+    r"""What a layer weighs most: entries of an eigenvector of the neural feature matrix.
+
+    $j \mapsto (v_k)_j, \quad W^\top W v_k = \lambda_k v_k$
+
+    Its sign means nothing; the largest entry is made positive.
+
+    Args:
+        rank: k, 1 for the largest eigenvalue.
+    """
+    return _direction(layer.weight, rank)
+
+
 @dataclass(frozen=True)
 class _Entries:
     """A matrix F'F of d x d by its factor: sums over entries without the entries."""
@@ -164,6 +192,15 @@ def _shares(diagonal: Float[Tensor, " d"]) -> Curve:
     if not total > 0:
         raise Undefined("all weights are zero")
     return dict(enumerate((diagonal / total).tolist(), 1))
+
+
+def _direction(factor: Float[Tensor, "m d"], rank: int) -> Curve:
+    if rank < 1:
+        raise LazyrichError(f"rank={rank}: 1 is the largest eigenvalue.")
+    sizes, directions = top_directions(factor, rank)
+    if len(sizes) < rank or not float(sizes[-1]) > 1e-12 * float(sizes[0]):
+        raise Undefined(f"the matrix has less than {rank} eigenvalues above zero")
+    return dict(enumerate(directions[-1].tolist(), 1))
 
 
 def _biased(layer: LinearMap) -> str:

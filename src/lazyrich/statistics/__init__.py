@@ -5,7 +5,7 @@ from .classes import NO_LABEL, ClassCounts, ClassMoments
 from .clouds import Clouds
 from .gradients import GradientMoments, OutputByOutput
 from .joint import JointClassMoments, JointMoments
-from .linear_map import LinearMap
+from .linear_map import LinearMap, top_directions
 from .moments import FourthMoments, Moments
 from .nearest import NearestMeans
 from .pairs import CrossMoments, PairMoments
@@ -37,4 +37,5 @@ __all__ = [
     "Weights",
     "leave_one_out",
     "total",
+    "top_directions",
 ]

@@ -103,3 +103,16 @@ class LinearMap:
 
     def _on_outputs(self, moments: Float[Tensor, "m m"]) -> bool:
         return len(moments) == len(self.weight) <= self.weight.shape[1]
+
+
+def top_directions(
+    factor: Float[Tensor, "m d"], k: int
+) -> tuple[Float[Tensor, " k"], Float[Tensor, "k d"]]:
+    """The k largest eigenvalues of F'F, and their directions in rows; fewer where the rank is less.
+
+    Signs are chosen so that the largest entry is positive.
+    """
+    _, sizes, directions = torch.linalg.svd(factor, full_matrices=False)
+    directions = directions[:k]
+    largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
+    return sizes[:k].square(), directions * largest.sign()
