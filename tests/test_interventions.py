@@ -1,6 +1,7 @@
 """Interventions: what they overwrite, what they score, and what they leave as it was."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,6 +77,11 @@ def test_the_null_level_is_that_of_random_inputs() -> None:
     by_chance = first.where(index=2, measure="accuracy")[0].null
     assert by_chance is not None and 0.45 < by_chance < 0.75
     assert first.where(index=10, measure="accuracy")[0].null is None
+
+
+def test_a_page_shows_them(tmp_path: Path) -> None:
+    records = mask_inputs(Looks(), task(), torch.ones(10), keep=[0.5])
+    assert "cross_entropy" in lz.report(records, tmp_path / "page.html").read_text()
 
 
 def test_targets_of_a_regression() -> None:

@@ -1,4 +1,4 @@
-"""Every python block of the README and of each page on measures runs, in order; every command exists."""
+"""Python blocks of the README and of pages on measures run, in order; every command exists."""
 
 import re
 from pathlib import Path

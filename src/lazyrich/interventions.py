@@ -32,7 +32,7 @@ _DEFINED = {
         "The share of samples whose class has the largest output.",
         r"$\frac1n \sum_i [\arg\max_c f_c(x_i) = y_i]$",
         "",
-        "",
+        "neither",
         (0, 1),
     ),
     "cross_entropy": Definition(
@@ -40,7 +40,7 @@ _DEFINED = {
         "Mean negative log-likelihood of the classes, in nats.",
         r"$-\frac1n \sum_i \log \operatorname{softmax}(f(x_i))_{y_i}$",
         "",
-        "",
+        "neither",
         (0, float("inf")),
     ),
     "squared_error": Definition(
@@ -48,7 +48,7 @@ _DEFINED = {
         "Mean squared error of the outputs.",
         r"$\frac1{nC} \sum_{ic} (f_c(x_i) - y_{ic})^2$",
         "",
-        "",
+        "neither",
         (0, float("inf")),
     ),
 }

@@ -1,0 +1,113 @@
+"""Real data, read where the environment variable LAZYRICH_DATA points."""
+
+import os
+import tarfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+VARIABLE = "LAZYRICH_DATA"
+
+
+class MissingData(Exception):
+    """Says which file is missing and where it was looked for."""
+
+
+def path(name: str) -> Path:
+    """A file of the data folder.
+
+    Raises:
+        MissingData: there is none.
+    """
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        raise MissingData(f"set {VARIABLE} to the folder that holds {name}.")
+    found = Path(folder) / name
+    if not found.exists():
+        raise MissingData(f"{found} is missing; {VARIABLE} says {folder}.")
+    return found
+
+
+@cache
+def mnist() -> tuple[Tensor, Tensor]:
+    """70,000 digits, 28 x 28 from 0 to 1; the first 60,000 are for training."""
+    with np.load(path("images/mnist70k.npz")) as file:
+        return torch.from_numpy(file["X"]).float() / 255, torch.from_numpy(file["y"]).long()
+
+
+@cache
+def cifar() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """10,000 training and 10,000 test images of CIFAR-10, 3 x 32 x 32 from 0 to 1."""
+    both = []
+    for name in ("cifar10_train10k", "cifar10_test"):
+        with np.load(path(f"images/{name}.npz")) as file:
+            x = torch.from_numpy(file["X"]).permute(0, 3, 1, 2).float() / 255
+            both.append((x, torch.from_numpy(file["y"]).long()))
+    return both[0], both[1]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of the UCI tasks of Fernandez-Delgado et al., JMLR 2014.
+
+    Attributes:
+        x: features, standardized by those authors.
+        y: classes from 0.
+        tuning: rows to train and to validate on while options are chosen.
+        folds: rows to train and to test on, four times; drawn independently of each other.
+    """
+
+    name: str
+    x: np.ndarray
+    y: np.ndarray
+    tuning: tuple[np.ndarray, np.ndarray]
+    folds: tuple[tuple[np.ndarray, np.ndarray], ...]
+
+
+@cache
+def uci_names() -> tuple[str, ...]:
+    """All tasks that the data folder holds."""
+    with tarfile.open(path("tabular/uci118.tar.gz")) as archive:
+        files = archive.getnames()
+    return tuple(sorted({Path(f).parent.name for f in files if f.endswith("_R.dat")}))
+
+
+@cache
+def uci(name: str) -> Task:
+    """One task; text is read from the archive.
+
+    Raises:
+        MissingData: there is no such task.
+    """
+    files = _uci_files(name)
+    told = dict(
+        line.split()[:2] for line in files[f"{name}.txt"].splitlines() if len(line.split()) > 1
+    )
+    table = files[{k.rstrip("="): v for k, v in told.items()}["fich1"]].splitlines()[1:]
+    rows = np.array([line.split()[1:] for line in table if line.strip()], dtype=np.float64)
+    sets = [_indices(line) for line in files["conxuntos.dat"].splitlines() if line.strip()]
+    folds = [_indices(line) for line in files["conxuntos_kfold.dat"].splitlines() if line.strip()]
+    classes = np.unique(rows[:, -1], return_inverse=True)[1]
+    pairs = tuple(zip(folds[::2], folds[1::2], strict=True))
+    return Task(name, rows[:, :-1], classes, (sets[0], sets[1]), pairs)
+
+
+def _uci_files(name: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    with tarfile.open(path("tabular/uci118.tar.gz")) as archive:
+        for member in archive:
+            if member.isfile() and Path(member.name).parent.name == name:
+                file = archive.extractfile(member)
+                assert file is not None
+                found[Path(member.name).name] = file.read().decode("latin-1")
+    if f"{name}.txt" not in found:
+        raise MissingData(f"there is no UCI task {name!r} in {path('tabular/uci118.tar.gz')}.")
+    return found
+
+
+def _indices(line: str) -> np.ndarray:
+    return np.array(line.split(), dtype=np.int64)

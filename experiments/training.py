@@ -1,0 +1,67 @@
+"""Networks and their training, as the papers do it: small, seeded, plain."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def mlp(
+    *sizes: int, seed: int, first: float = 1.0, bias: bool = True, activation: type = nn.ReLU
+) -> nn.Sequential:
+    """Linear layers with activations between them.
+
+    Args:
+        first: factor on the initial weights of the first layer.
+    """
+    torch.manual_seed(seed)
+    parts: list[nn.Module] = []
+    for wide, narrow in pairwise(sizes):
+        parts += [nn.Linear(wide, narrow, bias=bias), activation()]
+    model = nn.Sequential(*parts[:-1])
+    with torch.no_grad():
+        model[0].weight.mul_(first)  # type: ignore[union-attr, operator]
+    return model
+
+
+def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Mean squared error beside one-hot labels."""
+    return functional.mse_loss(outputs, functional.one_hot(labels, outputs.shape[1]).float())
+
+
+def train(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epochs: int,
+    optimizer: torch.optim.Optimizer,
+    loss: Loss = functional.cross_entropy,
+    batch: int = 0,
+    seed: int = 0,
+) -> Iterator[int]:
+    """Epoch after epoch, each after its updates; all samples at once where batch is 0."""
+    generator = torch.Generator().manual_seed(seed)
+    for epoch in range(1, epochs + 1):
+        order = torch.randperm(len(x), generator=generator) if batch else torch.arange(len(x))
+        for at in order.split(batch or len(x)):
+            optimizer.zero_grad()
+            loss(model(x[at]), y[at]).backward()
+            optimizer.step()
+        yield epoch
+
+
+def trained(*args: object, **options: object) -> None:
+    """All epochs at once."""
+    for _ in train(*args, **options):  # type: ignore[arg-type]
+        pass
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Share of samples whose class has the largest output."""
+    return float((model(x).argmax(1) == y).double().mean())
