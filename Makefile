@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check benchmarks clean
+.PHONY: help demo test test-fast check benchmarks reproduce gallery clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,12 @@ check: $(READY)  ## format, lint, types, and that no lower floor imports a highe
 
 benchmarks: $(READY)  ## ratios against the bare cost, one run each
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+reproduce: $(READY)  ## NAME=...: one of the papers' experiments again, with its verdicts
+	$(BIN)/python -m experiments $(or $(NAME),--list)
+
+gallery: $(READY)  ## one page over all reproductions, from the records in the repository
+	$(BIN)/python -m experiments --gallery
 
 clean:  ## remove the environment and what the tools left
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo

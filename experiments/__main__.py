@@ -2,13 +2,16 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lazyrich import Records
 
 from .data import MissingData
-from .gallery import gallery, lines, pages
-from .harness import Experiment, experiments, reproduce
+from .gallery import gallery, lines, pages, results
+from .harness import HERE, Experiment, experiments, reproduce
+
+MARK = "<!-- below: make gallery -->"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -21,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if options.gallery:
         done = [(e, Records.load(e.committed)) for e in known.values() if e.committed.exists()]
-        print(f"wrote {gallery(done, options.output)}")
+        print(f"wrote {gallery(done, options.output)} and {write_results(done)}")
         return 0
     if options.name not in known:
         print(f"no experiment {options.name!r}: {', '.join(known)}", file=sys.stderr)
@@ -31,6 +34,14 @@ def main(argv: list[str] | None = None) -> int:
     except MissingData as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def write_results(done: Sequence[tuple[Experiment, Records]]) -> Path:
+    """Verdicts below the mark in `experiments/README.md`."""
+    path = HERE / "README.md"
+    head = path.read_text(encoding="utf-8").partition(MARK)[0]
+    path.write_text(head + MARK + "\n\n" + results(done), encoding="utf-8")
+    return path
 
 
 def _one(experiment: Experiment, options: argparse.Namespace) -> int:

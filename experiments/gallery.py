@@ -36,6 +36,22 @@ def gallery(found: Sequence[tuple[Experiment, Records]], folder: Path) -> Path:
     return _write(folder / "index.html", [_section(e, records) for e, records in found])
 
 
+def results(found: Sequence[tuple[Experiment, Records]]) -> str:
+    """All verdicts as Markdown, for `experiments/README.md`."""
+    parts = []
+    for experiment, records in found:
+        told = experiment.expected
+        rows = [
+            f"| {' '.join(filter(None, [v.claim.says, v.claim.not_recoverable]))} "
+            f"| {v.claim.paper} | {_ours(v)} | {v.word} |"
+            for v in experiment.verdicts(records)
+        ]
+        head = ["| claim | paper | ours | verdict |", "|---|---|---|---|"]
+        title = f"### [{told.title}]({experiment.key}/README.md)"
+        parts.append("\n".join([title, "", told.scale, "", *head, *rows, ""]))
+    return "\n".join(parts)
+
+
 def lines(verdicts: Sequence[Verdict]) -> str:
     """Verdicts as text."""
     return "\n".join(

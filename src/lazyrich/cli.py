@@ -1,10 +1,11 @@
-"""The command line: seven verbs over the same functions. torch is loaded by those that measure."""
+"""The command line: verbs over the same functions. torch is loaded by those that measure."""
 
 import argparse
 import inspect
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; 0 for success, 2 for what the user can mend, 1 otherwise."""
     arguments = _parser().parse_args(argv)
     try:
-        arguments.do(arguments)
+        status = arguments.do(arguments)
         sys.stdout.flush()
     except (LazyrichError, FileNotFoundError) as error:
         print(f"lazyrich: {error}", file=sys.stderr)
@@ -24,7 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+        return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("records", type=Path, nargs="+")
     page.add_argument("-o", "--out", type=Path, default=Path("report.html"))
     page.add_argument("--title", default="lazyrich report")
+
+    text = "run one of the papers' experiments again, from a checkout; see --list"
+    again = _verb(verbs, "reproduce", _reproduce, text)
+    again.add_argument("arguments", nargs=argparse.REMAINDER, help="NAME [--quick] [-o FOLDER]")
     return parser
 
 
@@ -102,6 +108,23 @@ def _demo(a: argparse.Namespace) -> None:
     from ._demo import demo
 
     print(demo(a.out, seed=a.seed, progress=not a.quiet))
+
+
+def _reproduce(a: argparse.Namespace) -> int:
+    """Reproductions are no part of the package: they stand beside it in a checkout."""
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = import_module("experiments.__main__")
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("experiments"):
+            raise
+        raise LazyrichError(
+            "the folder experiments/ is not here: reproductions run in a checkout of lazyrich."
+        ) from error
+    finally:
+        del sys.path[0]
+    status: int = found.main(a.arguments)
+    return status
 
 
 def _measure(a: argparse.Namespace) -> None:
