@@ -14,7 +14,11 @@ from .errors import LazyrichError, UnknownName
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; 0 for success, 2 for what the user can mend, 1 otherwise."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and arguments.do is not _reproduce:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    arguments.rest = rest
     try:
         status = arguments.do(arguments)
         sys.stdout.flush()
@@ -77,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "run one of the papers' experiments again, from a checkout; see --list"
     again = _verb(verbs, "reproduce", _reproduce, text)
-    again.add_argument("arguments", nargs=argparse.REMAINDER, help="NAME [--quick] [-o FOLDER]")
+    again.add_argument("name", nargs="?", help="and options: --quick, --full, --gallery, -o FOLDER")
     return parser
 
 
@@ -123,7 +127,7 @@ def _reproduce(a: argparse.Namespace) -> int:
         ) from error
     finally:
         del sys.path[0]
-    status: int = found.main(a.arguments)
+    status: int = found.main([*filter(None, [a.name]), *a.rest])
     return status
 
 
