@@ -12,7 +12,7 @@ import pytest
 import lazyrich as lz
 from experiments import harness
 from experiments.__main__ import MARK, main
-from experiments.data import MissingData
+from experiments.data import MissingData, cifar
 from experiments.gallery import gallery, lines, results
 from experiments.harness import Experiment, experiments, reproduce, told
 from experiments.verdicts import Claim, expected, judge, verdicts
@@ -136,6 +136,7 @@ def test_the_command_line(
     assert "no experiment 'nothing'" in capsys.readouterr().err
     assert command(["reproduce", "nothing"]) == 2
     monkeypatch.delenv("LAZYRICH_DATA", raising=False)
+    cifar.cache_clear()
     assert main(["spurious_star", "--quick", "-o", str(tmp_path)]) == 2
     assert "LAZYRICH_DATA" in capsys.readouterr().err
 
