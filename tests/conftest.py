@@ -12,6 +12,8 @@ install_import_hook(
         "lazyrich._sums",
         "lazyrich._views",
         "lazyrich.measures",
+        "lazyrich.rfm._kernel",
+        "lazyrich.rfm._outer_products",
         "lazyrich.statistics",
     ],
     "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",
