@@ -1,0 +1,214 @@
+"""What Recursive Feature Machines share, with the interface of scikit-learn."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from ..errors import LazyrichError
+from ._machine import Normalization
+from ._recipe import Bandwidth, Choice, Precision, Recipe, Selection, whole
+from ._rows import Rows
+from ._tree import Executor, Tree, grow
+
+FLOATS = [np.float64, np.float32]
+
+
+class RecursiveFeatureMachine(  # type: ignore[misc]
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """What the regressor and the classifier share: options, the metric, and files."""
+
+    def __init__(
+        self,
+        *,
+        bandwidth: Bandwidth = 10.0,
+        exponent: float = 1.0,
+        reg: float = 1e-3,
+        iterations: int = 4,
+        diagonal: bool = False,
+        normalize: Normalization = "trace",
+        center_gradients: bool = False,
+        center_targets: bool = False,
+        selection: Selection = "validation",
+        validation_fraction: float = 0.2,
+        folds: int = 5,
+        landmarks: int | None = None,
+        max_leaf_size: int | None = None,
+        dtype: Precision = "auto",
+        device: str | None = None,
+        memory_limit: float | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        """Options are checked when data comes.
+
+        Args:
+            bandwidth: L, in the units of the features; "median" for the median distance of two rows,
+                again for every metric. Features should be scaled alike, as with StandardScaler.
+            exponent: q of the kernel exp(-(r / L)^q): 1 for Laplace, up to 2 for the Gaussian.
+            reg: lambda on the diagonal of the kernel matrix, not times n.
+            iterations: how often M is updated, at most.
+            diagonal: learn a weight for each feature in place of a matrix.
+            normalize: scale M to trace d ("trace"), to largest entry 1 ("max", as in the packages rfm
+                and xrfm; depends on the basis), or take the AGOP as it is (None, as in the paper).
+            center_gradients: take off the mean gradient of each output.
+            center_targets: predict the mean of the targets far from all data, in place of 0.
+            selection: choose how many updates to keep by rows that are held out ("validation"), by
+                cross-validation ("cv"), or keep all (None). Then all rows are learned from.
+            validation_fraction: share of the distinct rows that is held out.
+            folds: of the cross-validation.
+            landmarks: centers at so many rows only (Nyström), for more rows than a square matrix can
+                hold; None for an exact solution.
+            max_leaf_size: halve the rows along the top direction of the AGOP until leaves have so many,
+                with a machine in each, as in xRFM; None for one machine.
+            dtype: "float32" takes half the time and memory, and goes on in float64 if rounding makes
+                the kernel matrix indefinite; "auto" is float64 up to 3000 rows. Landmarks are always
+                in float64.
+            device: None to solve with LAPACK in one square matrix; "cuda", or another device of torch.
+            memory_limit: GiB that a fit may take; None for half of what is free, on a GPU all of it.
+            random_state: of all divisions and choices of rows.
+        """
+        self.bandwidth = bandwidth
+        self.exponent = exponent
+        self.reg = reg
+        self.iterations = iterations
+        self.diagonal = diagonal
+        self.normalize = normalize
+        self.center_gradients = center_gradients
+        self.center_targets = center_targets
+        self.selection = selection
+        self.validation_fraction = validation_fraction
+        self.folds = folds
+        self.landmarks = landmarks
+        self.max_leaf_size = max_leaf_size
+        self.dtype = dtype
+        self.device = device
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+
+    def transform(self, X: ArrayLike) -> NDArray[np.floating]:
+        """X times the root of M: coordinates whose Euclidean distance is the one learned.
+
+        Raises:
+            LazyrichError: the machine is a tree, with a metric in each leaf.
+        """
+        x = self._seen(X)
+        if len(self._tree.leaves) > 1:
+            raise LazyrichError(
+                "a tree of machines has a metric in each leaf, and no one transform."
+            )
+        root = self._tree.leaves[0].machine.metric.root.cpu().numpy()
+        return np.asarray(x * root if root.ndim == 1 else x @ root).astype(x.dtype)
+
+    @property
+    def M_(self) -> NDArray[np.float64]:
+        """[d, d], or [d] if diagonal; of a tree the mean over leaves by their weight."""
+        check_is_fitted(self)
+        return self._tree.mean(lambda fit: fit.machine.metric.matrix.cpu().numpy())
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """The diagonal of M over its sum, [d]."""
+        m = self.M_
+        diagonal = m if m.ndim == 1 else m.diagonal()
+        return np.asarray(diagonal / diagonal.sum())
+
+    @property
+    def top_directions_(self) -> NDArray[np.float64]:
+        """Eigenvectors of M in rows, the largest eigenvalue first.
+
+        Signs are chosen so that the largest entry is positive.
+        """
+        m = self.M_
+        _, vectors = np.linalg.eigh(np.diag(m) if m.ndim == 1 else m)
+        rows = vectors.T[::-1]
+        largest = np.abs(rows).argmax(1)
+        return np.asarray(rows * np.sign(rows[np.arange(len(rows)), largest])[:, None])
+
+    @property
+    def iteration_(self) -> float:
+        """Updates of M that were kept; of a tree the mean over leaves."""
+        check_is_fitted(self)
+        return float(self._tree.mean(lambda fit: np.float64(fit.iteration)))
+
+    @property
+    def validation_scores_(self) -> NDArray[np.float64]:
+        """After 0, 1, ... updates, on rows that were held out: accuracy, or - mean squared error.
+
+        Empty if none were; of a tree the mean over leaves.
+        """
+        check_is_fitted(self)
+        return self._tree.mean(lambda fit: fit.scores)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_features_in_)
+
+    def _fit(
+        self,
+        data: tuple[NDArray[np.floating], NDArray[np.float64], ArrayLike | None],
+        given: tuple[NDArray[np.floating], NDArray[np.float64]] | None,
+        executor: Executor | None,
+        classify: bool,
+    ) -> Self:
+        x, targets, sample_weight = data
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        recipe = Recipe(
+            self.bandwidth,
+            self.exponent,
+            self.reg,
+            self.iterations,
+            self.diagonal,
+            self.normalize,
+            self.center_gradients,
+            self.center_targets,
+            self.landmarks,
+            self.dtype,
+            self.device,
+            self.memory_limit,
+            seed,
+        )
+        choice = Choice(self.selection, self.validation_fraction, self.folds)
+        if given is not None and self.selection != "validation":
+            raise LazyrichError(
+                f"selection={self.selection!r} makes no use of X_val and y_val: leave them out, or "
+                "choose selection='validation'."
+            )
+        if self.max_leaf_size is not None:
+            whole("max_leaf_size", self.max_leaf_size, least=2, other="None")
+        weights = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        rows = Rows.merged(x, targets, weights)
+        rest = None if given is None else Rows(*given, np.ones(len(given[0])))
+        self._tree: Tree = grow(
+            rows,
+            recipe,
+            choice,
+            rest,
+            max_leaf_size=self.max_leaf_size,
+            classify=classify,
+            executor=executor,
+        )
+        return self
+
+    def _seen(self, X: ArrayLike) -> NDArray[np.floating]:
+        check_is_fitted(self)
+        return np.asarray(validate_data(self, X, reset=False, dtype=FLOATS))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def come_together(X_val: ArrayLike | None, y_val: ArrayLike | None) -> bool:
+    """Whether rows to choose by were given.
+
+    Raises:
+        LazyrichError: half of them.
+    """
+    if (X_val is None) != (y_val is None):
+        raise LazyrichError("X_val and y_val come together: one of them is missing.")
+    return X_val is not None

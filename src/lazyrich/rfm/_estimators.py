@@ -1,0 +1,162 @@
+"""Recursive Feature Machines for numbers and for classes."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from ..errors import LazyrichError, ShapeError, UnknownName
+from ._base import FLOATS, RecursiveFeatureMachine, come_together
+from ._tree import Executor
+
+
+class RFMRegressor(RegressorMixin, RecursiveFeatureMachine):  # type: ignore[misc]
+    """Kernel ridge regression in a metric that it learns from its own gradients.
+
+    Reference: Radhakrishnan, Beaglehole, Pandit & Belkin 2024, doi:10.1126/science.adi5639.
+    Everything but landmarks and trees is exact: equal rows are merged with their weights, and
+    weights count as repetitions.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(300, 10))
+    >>> machine = RFMRegressor().fit(X, X[:, 0] * X[:, 1])
+    >>> sorted(machine.feature_importances_.argsort()[-2:].tolist())
+    [0, 1]
+    """
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        X_val: ArrayLike | None = None,
+        y_val: ArrayLike | None = None,
+        executor: Executor | None = None,
+    ) -> Self:
+        """Learn from [n, d] and targets [n] or [n, c].
+
+        Args:
+            X, y: at least two distinct rows, unless selection is None.
+            sample_weight: [n], 0 or more; a weight of 2 is the same row twice.
+            X_val, y_val: rows to choose the iteration by, in place of a part of X; then M and the
+                function are those learned from X when it was chosen.
+            executor: with `.submit`, where the leaves of a tree are fitted.
+
+        Raises:
+            LazyrichError: the data or an option cannot be used; the message says what to do.
+        """
+        x, y = validate_data(self, X, y, dtype=FLOATS, multi_output=True, y_numeric=True)
+        self._flat = y.ndim == 1
+        given = None
+        if come_together(X_val, y_val):
+            x_val, targets = validate_data(
+                self, X_val, y_val, reset=False, dtype=FLOATS, multi_output=True, y_numeric=True
+            )
+            if targets.shape[1:] != y.shape[1:]:
+                raise ShapeError(
+                    f"y_val has shape {targets.shape} beside y of {y.shape}: the same outputs."
+                )
+            given = x_val, _columns(targets)
+        return self._fit((x, _columns(y), sample_weight), given, executor, classify=False)
+
+    def predict(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Of [n, d]: [n], or [n, c] if the targets were."""
+        x = self._seen(X)
+        outputs = self._tree(x).astype(x.dtype)
+        return outputs[:, 0] if self._flat else outputs
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class RFMClassifier(ClassifierMixin, RecursiveFeatureMachine):  # type: ignore[misc]
+    """Kernel ridge regression on 0/1 indicators of the classes, in a metric that it learns.
+
+    Reference: Radhakrishnan, Beaglehole, Pandit & Belkin 2024, doi:10.1126/science.adi5639.
+    The largest output is the prediction. Probabilities are softmax(outputs / T), with the T that
+    fits the rows which were held out; without such rows the nearest point of the simplex.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(300, 10))
+    >>> machine = RFMClassifier().fit(X, np.where(X[:, 0] * X[:, 1] > 0, "same", "other"))
+    >>> machine.predict([[1, 1] + 8 * [0]])
+    array(['same'], dtype='<U5')
+
+    Attributes:
+        classes_: labels, in the order of the columns.
+    """
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        X_val: ArrayLike | None = None,
+        y_val: ArrayLike | None = None,
+        executor: Executor | None = None,
+    ) -> Self:
+        """Learn from [n, d] and labels [n] of any kind, of two classes or more.
+
+        Args:
+            X, y, sample_weight, X_val, y_val, executor: as in `RFMRegressor.fit`.
+
+        Raises:
+            LazyrichError: the data or an option cannot be used; the message says what to do.
+        """
+        x, y = validate_data(self, X, y, dtype=FLOATS)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+        if len(self.classes_) < 2:
+            raise LazyrichError(f"y has one class only, {self.classes_[0]!r}: two or more.")
+        given = None
+        if come_together(X_val, y_val):
+            x_val, labels = validate_data(self, X_val, y_val, reset=False, dtype=FLOATS)
+            for label in np.setdiff1d(labels, self.classes_):
+                raise UnknownName("class of y", str(label), map(str, self.classes_))
+            given = x_val, self._indicators(np.searchsorted(self.classes_, labels))
+        targets = self._indicators(codes)
+        return self._fit((x, targets, sample_weight), given, executor, classify=True)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Labels of [n, d]: [n]."""
+        x = self._seen(X)
+        return np.asarray(self.classes_[self._tree(x).argmax(1)])
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Outputs [n, k]; of two classes how far the second is above the first, [n]."""
+        x = self._seen(X)
+        outputs = self._tree(x).astype(x.dtype)
+        return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Probabilities [n, k]."""
+        x = self._seen(X)
+        outputs = self._tree(x)
+        t = np.array([fit.temperature for fit in self._tree.leaves])[self._tree.leaf(x)][:, None]
+        calibrated = softmax(outputs / np.where(np.isnan(t), 1, t), axis=1)
+        found = np.where(np.isnan(t), _nearest_in_simplex(outputs), calibrated)
+        return np.asarray(found.astype(x.dtype))
+
+    def _indicators(self, codes: NDArray[np.intp]) -> NDArray[np.float64]:
+        return np.eye(len(self.classes_))[codes]
+
+
+def _columns(y: NDArray[np.floating]) -> NDArray[np.float64]:
+    return y.reshape(len(y), -1).astype(np.float64)
+
+
+def _nearest_in_simplex(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By Euclidean distance: max(row - theta, 0) with the theta that makes sums of 1."""
+    ordered = -np.sort(-rows, axis=1)
+    counts = np.arange(1, rows.shape[1] + 1)
+    thetas = (ordered.cumsum(1) - 1) / counts
+    used = (ordered > thetas).sum(1)
+    return np.asarray(np.maximum(rows - thetas[np.arange(len(rows)), used - 1][:, None], 0))

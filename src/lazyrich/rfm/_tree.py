@@ -1,0 +1,166 @@
+"""A tree of machines: rows are halved along the direction that matters most, as in xRFM."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._fitting import Fit, fit
+from ._machine import Metric
+from ._recipe import Choice, Recipe
+from ._rows import Rows
+from ._solvers import Exact
+
+
+class Executor(Protocol):
+    """Of concurrent.futures, Dask, submitit and others."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> "Future[Any]":
+        """Start a call, to be asked for its result."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Machines in the leaves; one alone where rows were not divided.
+
+    Attributes:
+        directions: [splits, d].
+        thresholds: [splits]; rows up to it go to the first child.
+        children: [splits, 2], the number of a later split, or -1 - the number of a leaf.
+        leaves: as many as splits, and one.
+    """
+
+    directions: NDArray[np.float64]
+    thresholds: NDArray[np.float64]
+    children: NDArray[np.int64]
+    leaves: list[Fit]
+
+    def leaf(self, x: NDArray[np.floating]) -> NDArray[np.int64]:
+        """In which leaf each row lies, [n]."""
+        at = np.full(len(x), 0 if len(self.children) else -1)
+        for split, direction in enumerate(self.directions):  # children come after their parents
+            here = np.flatnonzero(at == split)
+            far = x[here].astype(np.float64) @ direction > self.thresholds[split]
+            at[here] = self.children[split, far.astype(int)]
+        return -1 - at
+
+    def __call__(self, x: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Outputs [n, c], each row by the machine of its leaf."""
+        leaf = self.leaf(x)
+        found = np.empty((len(x), len(self.leaves[0].machine.offset)))
+        for number, of_leaf in enumerate(self.leaves):
+            here = np.flatnonzero(leaf == number)
+            found[here] = of_leaf.machine(x[here])
+        return found
+
+    def mean(self, value: Callable[[Fit], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Over leaves, by the weight of what they learned from."""
+        weights = [f.weight for f in self.leaves]
+        return np.asarray(np.average([value(f) for f in self.leaves], axis=0, weights=weights))
+
+
+@dataclass
+class _Growing:
+    directions: list[NDArray[np.float64]]
+    thresholds: list[float]
+    children: list[list[int]]
+    leaves: list[Rows]
+
+
+def grow(
+    rows: Rows,
+    recipe: Recipe,
+    choice: Choice,
+    given: Rows | None = None,
+    *,
+    max_leaf_size: int | None,
+    classify: bool,
+    executor: Executor | None = None,
+) -> Tree:
+    """Halve until leaves are small enough, and fit a machine in each.
+
+    Args:
+        given: rows to choose the iteration by; a leaf that none of them reaches divides its own.
+        executor: where leaves are fitted; None for here, one after the other.
+
+    Raises:
+        LazyrichError: as in `fit`.
+    """
+    growing = _Growing([], [], [], [])
+    _divide(rows, recipe, len(rows) if max_leaf_size is None else max_leaf_size, growing)
+    shape = len(growing.thresholds)
+    tree = Tree(
+        np.array(growing.directions).reshape(shape, rows.x.shape[1]),
+        np.array(growing.thresholds),
+        np.array(growing.children, dtype=np.int64).reshape(shape, 2),
+        [],
+    )
+    where = None if given is None else tree.leaf(given.x)
+    tasks = []
+    for number, of_leaf in enumerate(growing.leaves):
+        here = (
+            None if where is None or given is None else given.take(np.flatnonzero(where == number))
+        )
+        tasks.append(
+            (of_leaf, recipe, choice, here if here is None or len(here) else None, classify)
+        )
+    if executor is None:
+        return replace(tree, leaves=[_fit_leaf(*task) for task in tasks])
+    started = [executor.submit(_fit_leaf, *task) for task in tasks]
+    return replace(tree, leaves=[future.result() for future in started])
+
+
+def _fit_leaf(
+    rows: Rows, recipe: Recipe, choice: Choice, given: Rows | None, classify: bool
+) -> Fit:
+    return fit(rows, recipe, choice, given, classify=classify)
+
+
+def _divide(rows: Rows, recipe: Recipe, most: int, growing: _Growing) -> int:
+    """The place of these rows among the children of a split."""
+    if len(rows) <= most:
+        growing.leaves.append(rows)
+        return -len(growing.leaves)
+    number = len(growing.thresholds)
+    direction, threshold = _split(rows, recipe, most)
+    growing.directions.append(direction)
+    growing.thresholds.append(threshold)
+    growing.children.append([])
+    far = rows.x.astype(np.float64) @ direction > threshold
+    sides = [rows.take(np.flatnonzero(side)) for side in (~far, far)]
+    growing.children[number] = [_divide(side, recipe, most, growing) for side in sides]
+    return number
+
+
+def _split(rows: Rows, recipe: Recipe, most: int) -> tuple[NDArray[np.float64], float]:
+    """The top direction of the AGOP of ridge regression on as many rows as a leaf may have."""
+    sample = rows
+    chosen = np.random.default_rng(recipe.seed).permutation(len(rows))[:most]
+    sample = rows.take(chosen)
+    whole = replace(recipe, diagonal=False, landmarks=None)
+    solver = Exact(sample, whole)
+    d = rows.x.shape[1]
+    machine = solver.solve(Metric.euclidean(d, diagonal=False, device=recipe.torch_device))
+    _, vectors = np.linalg.eigh(solver.agop(machine).cpu().numpy())
+    direction = vectors[:, -1]
+    if (found := _middle(rows.x.astype(np.float64) @ direction)) is None:
+        # no slopes along which rows differ: distinct rows differ in some coordinate
+        direction = np.eye(d)[np.ptp(rows.x, axis=0).argmax()]
+        found = _middle(rows.x.astype(np.float64) @ direction)
+        assert found is not None
+    return direction, found
+
+
+def _middle(values: NDArray[np.float64]) -> float | None:
+    """Between two different values as near to the median as there are; None if all are equal."""
+    ordered = np.sort(values)
+    steps = np.flatnonzero(np.diff(ordered) > 0)
+    if not len(steps):
+        return None
+    step = steps[np.abs(steps + 1 - len(values) / 2).argmin()]
+    middle = (ordered[step] + ordered[step + 1]) / 2
+    return float(middle if middle < ordered[step + 1] else ordered[step])
