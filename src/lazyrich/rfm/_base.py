@@ -14,7 +14,7 @@ from ._recipe import Bandwidth, Choice, Precision, Recipe, Selection, whole
 from ._rows import Rows
 from ._tree import Executor, Tree, grow
 
-FLOATS = [np.float64, np.float32]
+_FLOATS = [np.float64, np.float32]
 
 
 class RecursiveFeatureMachine(  # type: ignore[misc]
@@ -46,29 +46,29 @@ class RecursiveFeatureMachine(  # type: ignore[misc]
         """Options are checked when data comes.
 
         Args:
-            bandwidth: L, in the units of the features; "median" for the median distance of two rows,
-                again for every metric. Features should be scaled alike, as with StandardScaler.
+            bandwidth: L, in the units of the features; "median" for the median distance of two
+                rows, anew in every metric. Scale features alike, as with StandardScaler.
             exponent: q of the kernel exp(-(r / L)^q): 1 for Laplace, up to 2 for the Gaussian.
             reg: lambda on the diagonal of the kernel matrix, not times n.
             iterations: how often M is updated, at most.
             diagonal: learn a weight for each feature in place of a matrix.
-            normalize: scale M to trace d ("trace"), to largest entry 1 ("max", as in the packages rfm
-                and xrfm; depends on the basis), or take the AGOP as it is (None, as in the paper).
+            normalize: scale M to trace d ("trace"), to largest entry 1 ("max", as the packages rfm
+                and xrfm; depends on the basis), or take the AGOP as it is (None, as the paper).
             center_gradients: take off the mean gradient of each output.
             center_targets: predict the mean of the targets far from all data, in place of 0.
-            selection: choose how many updates to keep by rows that are held out ("validation"), by
-                cross-validation ("cv"), or keep all (None). Then all rows are learned from.
+            selection: choose how many updates to keep by rows that are held out ("validation") or
+                by cross-validation ("cv"), and learn from all rows; or keep all updates (None).
             validation_fraction: share of the distinct rows that is held out.
             folds: of the cross-validation.
-            landmarks: centers at so many rows only (Nyström), for more rows than a square matrix can
-                hold; None for an exact solution.
-            max_leaf_size: halve the rows along the top direction of the AGOP until leaves have so many,
-                with a machine in each, as in xRFM; None for one machine.
-            dtype: "float32" takes half the time and memory, and goes on in float64 if rounding makes
-                the kernel matrix indefinite; "auto" is float64 up to 3000 rows. Landmarks are always
-                in float64.
-            device: None to solve with LAPACK in one square matrix; "cuda", or another device of torch.
-            memory_limit: GiB that a fit may take; None for half of what is free, on a GPU all of it.
+            landmarks: centers at so many rows only (Nyström), where a square matrix over all rows
+                does not fit; None for the exact solution.
+            max_leaf_size: halve the rows along the top direction of the AGOP until leaves are that
+                small, with a machine in each, as in xRFM; None for one machine.
+            dtype: "float32" takes half the time and memory, and goes on in float64 if rounding
+                makes the kernel matrix indefinite; "auto" is float64 up to 3000 rows. Landmarks
+                are always in float64.
+            device: None to solve with LAPACK in one square; "cuda", or another device of torch.
+            memory_limit: GiB that a fit may take; None for half of what is free, on a GPU all.
             random_state: of all divisions and choices of rows.
         """
         self.bandwidth = bandwidth
@@ -89,7 +89,7 @@ class RecursiveFeatureMachine(  # type: ignore[misc]
         self.memory_limit = memory_limit
         self.random_state = random_state
 
-    def transform(self, X: ArrayLike) -> NDArray[np.floating]:
+    def transform(self, X: ArrayLike) -> NDArray[Any]:
         """X times the root of M: coordinates whose Euclidean distance is the one learned.
 
         Raises:
@@ -149,8 +149,8 @@ class RecursiveFeatureMachine(  # type: ignore[misc]
 
     def _fit(
         self,
-        data: tuple[NDArray[np.floating], NDArray[np.float64], ArrayLike | None],
-        given: tuple[NDArray[np.floating], NDArray[np.float64]] | None,
+        data: tuple[NDArray[Any], NDArray[np.float64], ArrayLike | None],
+        given: tuple[NDArray[Any], NDArray[np.float64]] | None,
         executor: Executor | None,
         classify: bool,
     ) -> Self:
@@ -193,22 +193,25 @@ class RecursiveFeatureMachine(  # type: ignore[misc]
         )
         return self
 
-    def _seen(self, X: ArrayLike) -> NDArray[np.floating]:
+    def _checked(
+        self, X: ArrayLike, y: ArrayLike, **how: bool
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        x, targets = validate_data(self, X, y, dtype=_FLOATS, **how)
+        return x, targets
+
+    def _checked_rest(
+        self, X_val: ArrayLike | None, y_val: ArrayLike | None, **how: bool
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Rows to choose by, like those that were learned from."""
+        if X_val is None or y_val is None:
+            raise LazyrichError("X_val and y_val come together: one of them is missing.")
+        return self._checked(X_val, y_val, reset=False, **how)
+
+    def _seen(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
-        return np.asarray(validate_data(self, X, reset=False, dtype=FLOATS))
+        return np.asarray(validate_data(self, X, reset=False, dtype=_FLOATS))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def come_together(X_val: ArrayLike | None, y_val: ArrayLike | None) -> bool:
-    """Whether rows to choose by were given.
-
-    Raises:
-        LazyrichError: half of them.
-    """
-    if (X_val is None) != (y_val is None):
-        raise LazyrichError("X_val and y_val come together: one of them is missing.")
-    return X_val is not None

@@ -7,10 +7,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
 from ..errors import LazyrichError, ShapeError, UnknownName
-from ._base import FLOATS, RecursiveFeatureMachine, come_together
+from ._base import RecursiveFeatureMachine
 from ._tree import Executor
 
 
@@ -50,24 +50,22 @@ class RFMRegressor(RegressorMixin, RecursiveFeatureMachine):  # type: ignore[mis
         Raises:
             LazyrichError: the data or an option cannot be used; the message says what to do.
         """
-        x, y = validate_data(self, X, y, dtype=FLOATS, multi_output=True, y_numeric=True)
-        self._flat = y.ndim == 1
+        x, targets = self._checked(X, y, multi_output=True, y_numeric=True)
+        self._flat = targets.ndim == 1
         given = None
-        if come_together(X_val, y_val):
-            x_val, targets = validate_data(
-                self, X_val, y_val, reset=False, dtype=FLOATS, multi_output=True, y_numeric=True
-            )
-            if targets.shape[1:] != y.shape[1:]:
+        if X_val is not None or y_val is not None:
+            x_val, wanted = self._checked_rest(X_val, y_val, multi_output=True, y_numeric=True)
+            if wanted.shape[1:] != targets.shape[1:]:
                 raise ShapeError(
-                    f"y_val has shape {targets.shape} beside y of {y.shape}: the same outputs."
+                    f"y_val has shape {wanted.shape} beside y of {targets.shape}: the same outputs."
                 )
-            given = x_val, _columns(targets)
-        return self._fit((x, _columns(y), sample_weight), given, executor, classify=False)
+            given = x_val, _columns(wanted)
+        return self._fit((x, _columns(targets), sample_weight), given, executor, classify=False)
 
-    def predict(self, X: ArrayLike) -> NDArray[np.floating]:
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Of [n, d]: [n], or [n, c] if the targets were."""
         x = self._seen(X)
-        outputs = self._tree(x).astype(x.dtype)
+        outputs: NDArray[Any] = self._tree(x).astype(x.dtype)
         return outputs[:, 0] if self._flat else outputs
 
     def __sklearn_tags__(self) -> Any:
@@ -111,17 +109,17 @@ class RFMClassifier(ClassifierMixin, RecursiveFeatureMachine):  # type: ignore[m
         Raises:
             LazyrichError: the data or an option cannot be used; the message says what to do.
         """
-        x, y = validate_data(self, X, y, dtype=FLOATS)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+        x, labels = self._checked(X, y)
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
             raise LazyrichError(f"y has one class only, {self.classes_[0]!r}: two or more.")
         given = None
-        if come_together(X_val, y_val):
-            x_val, labels = validate_data(self, X_val, y_val, reset=False, dtype=FLOATS)
-            for label in np.setdiff1d(labels, self.classes_):
+        if X_val is not None or y_val is not None:
+            x_val, wanted = self._checked_rest(X_val, y_val)
+            for label in np.setdiff1d(wanted, self.classes_):
                 raise UnknownName("class of y", str(label), map(str, self.classes_))
-            given = x_val, self._indicators(np.searchsorted(self.classes_, labels))
+            given = x_val, self._indicators(np.searchsorted(self.classes_, wanted))
         targets = self._indicators(codes)
         return self._fit((x, targets, sample_weight), given, executor, classify=True)
 
@@ -130,13 +128,13 @@ class RFMClassifier(ClassifierMixin, RecursiveFeatureMachine):  # type: ignore[m
         x = self._seen(X)
         return np.asarray(self.classes_[self._tree(x).argmax(1)])
 
-    def decision_function(self, X: ArrayLike) -> NDArray[np.floating]:
+    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
         """Outputs [n, k]; of two classes how far the second is above the first, [n]."""
         x = self._seen(X)
-        outputs = self._tree(x).astype(x.dtype)
+        outputs: NDArray[Any] = self._tree(x).astype(x.dtype)
         return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.floating]:
+    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Probabilities [n, k]."""
         x = self._seen(X)
         outputs = self._tree(x)
@@ -149,7 +147,7 @@ class RFMClassifier(ClassifierMixin, RecursiveFeatureMachine):  # type: ignore[m
         return np.eye(len(self.classes_))[codes]
 
 
-def _columns(y: NDArray[np.floating]) -> NDArray[np.float64]:
+def _columns(y: NDArray[Any]) -> NDArray[np.float64]:
     return y.reshape(len(y), -1).astype(np.float64)
 
 
