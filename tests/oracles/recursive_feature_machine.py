@@ -16,15 +16,15 @@ def gram(x, z, m, bandwidth, exponent):
     return torch.stack([torch.stack([kernel(a, b, m, bandwidth, exponent) for b in z]) for a in x])
 
 
-def agop(x, alpha, m, bandwidth, exponent, weights, center):
-    """Of the kernel predictor, each gradient by autograd: [d, d]."""
-    n, d = x.shape
-    gradients = torch.zeros(n, alpha.shape[1], d, dtype=torch.float64)
-    for j in range(n):
+def agop(x, alpha, m, bandwidth, exponent, weights, center, centers=None):
+    """Over x, of the kernel predictor with its centers there or elsewhere: [d, d], by autograd."""
+    centers = x if centers is None else centers
+    gradients = torch.zeros(len(x), alpha.shape[1], x.shape[1], dtype=torch.float64)
+    for j in range(len(x)):
         for output in range(alpha.shape[1]):
             at = x[j].clone().requires_grad_()
-            values = [kernel(at, x[i], m, bandwidth, exponent) for i in range(n)]
-            f = sum(alpha[i, output] * values[i] for i in range(n))
+            values = [kernel(at, z, m, bandwidth, exponent) for z in centers]
+            f = sum(alpha[i, output] * values[i] for i in range(len(centers)))
             if f.requires_grad:
                 (gradients[j, output],) = torch.autograd.grad(f, at)
     if center:

@@ -1,5 +1,6 @@
 """What Recursive Feature Machines share, with the interface of scikit-learn."""
 
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -8,17 +9,20 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from ..errors import LazyrichError
+from ..errors import LazyrichError, UnreadableFile
 from ._machine import Normalization
 from ._recipe import Bandwidth, Choice, Precision, Recipe, Selection, whole
 from ._rows import Rows
+from ._saved import read, write
 from ._tree import Executor, Tree, grow
 
 _FLOATS = [np.float64, np.float32]
 
 
-class RecursiveFeatureMachine(  # type: ignore[misc]
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+class RecursiveFeatureMachine(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
 ):
     """What the regressor and the classifier share: options, the metric, and files."""
 
@@ -103,6 +107,48 @@ class RecursiveFeatureMachine(  # type: ignore[misc]
         root = self._tree.leaves[0].machine.metric.root.cpu().numpy()
         return np.asarray(x * root if root.ndim == 1 else x @ root).astype(x.dtype)
 
+    def save(self, path: str | Path) -> Path:
+        """Write a safetensors file, which holds numbers and JSON and no code.
+
+        Raises:
+            LazyrichError: it cannot be written, or an option or label is no number or text.
+        """
+        check_is_fitted(self)
+        about = {
+            "class": type(self).__name__,
+            "options": self.get_params(deep=False),
+            "fitted": self._told(),
+        }
+        write(Path(path), self._tree, about)
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """What `save` has written, on the CPU.
+
+        Raises:
+            UnreadableFile: it is no such file, or holds another kind of machine.
+        """
+        tree, about = read(Path(path))
+        if about["class"] != cls.__name__:
+            raise UnreadableFile(f"{path} holds an {about['class']}, and no {cls.__name__}.")
+        machine = cls(**about["options"])
+        machine._tree = tree
+        machine._recall(about["fitted"])
+        return machine
+
+    def _told(self) -> dict[str, Any]:
+        """What is known of the data."""
+        told: dict[str, Any] = {"n_features": self.n_features_in_}
+        if hasattr(self, "feature_names_in_"):
+            told["feature_names"] = self.feature_names_in_.tolist()
+        return told
+
+    def _recall(self, told: dict[str, Any]) -> None:
+        self.n_features_in_ = told["n_features"]
+        if "feature_names" in told:
+            self.feature_names_in_ = np.array(told["feature_names"], dtype=object)
+
     @property
     def M_(self) -> NDArray[np.float64]:
         """[d, d], or [d] if diagonal; of a tree the mean over leaves by their weight."""
@@ -132,7 +178,7 @@ class RecursiveFeatureMachine(  # type: ignore[misc]
     def iteration_(self) -> float:
         """Updates of M that were kept; of a tree the mean over leaves."""
         check_is_fitted(self)
-        return float(self._tree.mean(lambda fit: np.float64(fit.iteration)))
+        return float(self._tree.mean(lambda fit: np.array(fit.iteration)))
 
     @property
     def validation_scores_(self) -> NDArray[np.float64]:

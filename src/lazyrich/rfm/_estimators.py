@@ -68,6 +68,13 @@ class RFMRegressor(RegressorMixin, RecursiveFeatureMachine):  # type: ignore[mis
         outputs: NDArray[Any] = self._tree(x).astype(x.dtype)
         return outputs[:, 0] if self._flat else outputs
 
+    def _told(self) -> dict[str, Any]:
+        return super()._told() | {"flat": self._flat}
+
+    def _recall(self, told: dict[str, Any]) -> None:
+        super()._recall(told)
+        self._flat = told["flat"]
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
@@ -142,6 +149,14 @@ class RFMClassifier(ClassifierMixin, RecursiveFeatureMachine):  # type: ignore[m
         calibrated = softmax(outputs / np.where(np.isnan(t), 1, t), axis=1)
         found = np.where(np.isnan(t), _nearest_in_simplex(outputs), calibrated)
         return np.asarray(found.astype(x.dtype))
+
+    def _told(self) -> dict[str, Any]:
+        kind = "object" if self.classes_.dtype == object else self.classes_.dtype.str
+        return super()._told() | {"classes": self.classes_.tolist(), "kind": kind}
+
+    def _recall(self, told: dict[str, Any]) -> None:
+        super()._recall(told)
+        self.classes_ = np.array(told["classes"], dtype=told["kind"])
 
     def _indicators(self, codes: NDArray[np.intp]) -> NDArray[np.float64]:
         return np.eye(len(self.classes_))[codes]

@@ -62,7 +62,7 @@ class Exact:
     def _allocate(self, dtype: torch.dtype) -> None:
         n, d = self._rows.x.shape
         copies = 1 if self._recipe.device is None else 2  # torch factors into a square of its own
-        numbers = copies * n * n + 4 * n * (d + ROWS) + n * max(d, n // 8)
+        numbers = copies * n * n + 4 * n * (d + min(n, ROWS)) + n * max(d, n // 8)
         need = dtype.itemsize * numbers + 24 * d * d
         check_memory(f"{n} distinct rows in {dtype}".replace("torch.", ""), need, self._recipe)
         self._square: Tensor | None = None  # an old one goes before the new one comes
@@ -139,7 +139,7 @@ class Nystrom:
 
     def __init__(self, rows: Rows, recipe: Recipe, count: int) -> None:
         (n, d), c = rows.x.shape, rows.y.shape[1]
-        numbers = 4 * count * count + n * (2 * d + c + 1) + 4 * ROWS * (count + d)
+        numbers = 4 * count * count + n * (2 * d + c + 1) + 4 * min(n, ROWS) * (count + d)
         check_memory(f"{count} landmarks for {n} rows", 8 * numbers + 24 * d * d, recipe)
         self._recipe = recipe
         self._problem = _Problem.of(rows, recipe, torch.float64)

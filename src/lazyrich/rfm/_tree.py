@@ -57,7 +57,7 @@ class Tree:
             found[here] = of_leaf.machine(x[here])
         return found
 
-    def mean(self, value: Callable[[Fit], NDArray[np.float64]]) -> NDArray[np.float64]:
+    def mean(self, value: Callable[[Fit], NDArray[Any]]) -> NDArray[np.float64]:
         """Over leaves, by the weight of what they learned from."""
         weights = [f.weight for f in self.leaves]
         return np.asarray(np.average([value(f) for f in self.leaves], axis=0, weights=weights))
@@ -138,11 +138,8 @@ def _divide(rows: Rows, recipe: Recipe, most: int, growing: _Growing) -> int:
 
 def _split(rows: Rows, recipe: Recipe, most: int) -> tuple[NDArray[np.float64], float]:
     """The top direction of the AGOP of ridge regression on as many rows as a leaf may have."""
-    sample = rows
     chosen = np.random.default_rng(recipe.seed).permutation(len(rows))[:most]
-    sample = rows.take(chosen)
-    whole = replace(recipe, diagonal=False, landmarks=None)
-    solver = Exact(sample, whole)
+    solver = Exact(rows.take(chosen), replace(recipe, diagonal=False))
     d = rows.x.shape[1]
     machine = solver.solve(Metric.euclidean(d, diagonal=False, device=recipe.torch_device))
     _, vectors = np.linalg.eigh(solver.agop(machine).cpu().numpy())
