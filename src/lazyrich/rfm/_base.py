@@ -8,9 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import tensor
 
 from ..errors import LazyrichError, UnreadableFile
-from ._machine import Normalization
+from ._machine import Metric, Normalization
 from ._recipe import Bandwidth, Choice, Precision, Recipe, Selection, whole
 from ._rows import Rows
 from ._saved import read, write
@@ -94,18 +95,11 @@ class RecursiveFeatureMachine(
         self.random_state = random_state
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """X times the root of M: coordinates whose Euclidean distance is the one learned.
-
-        Raises:
-            LazyrichError: the machine is a tree, with a metric in each leaf.
-        """
+        """X times the root of M_: coordinates whose Euclidean distance is the one learned."""
         x = self._seen(X)
-        if len(self._tree.leaves) > 1:
-            raise LazyrichError(
-                "a tree of machines has a metric in each leaf, and no one transform."
-            )
-        root = self._tree.leaves[0].machine.metric.root.cpu().numpy()
-        return np.asarray(x * root if root.ndim == 1 else x @ root).astype(x.dtype)
+        leaves = self._tree.leaves
+        metric = leaves[0].machine.metric if len(leaves) == 1 else Metric.of(tensor(self.M_))
+        return np.asarray(metric.cpu().coordinates(tensor(x)).numpy())
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file, which holds numbers and JSON and no code.

@@ -1,5 +1,6 @@
 """Recursive Feature Machines for numbers and for classes."""
 
+from math import isnan
 from typing import Any, Self
 
 import numpy as np
@@ -120,7 +121,7 @@ class RFMClassifier(ClassifierMixin, RecursiveFeatureMachine):  # type: ignore[m
         check_classification_targets(labels)
         self.classes_, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
-            raise LazyrichError(f"y has one class only, {self.classes_[0]!r}: two or more.")
+            raise LazyrichError(f"y has one class only, {str(self.classes_[0])!r}: two or more.")
         given = None
         if X_val is not None or y_val is not None:
             x_val, wanted = self._checked_rest(X_val, y_val)
@@ -145,9 +146,8 @@ class RFMClassifier(ClassifierMixin, RecursiveFeatureMachine):  # type: ignore[m
         """Probabilities [n, k]."""
         x = self._seen(X)
         outputs = self._tree(x)
-        t = np.array([fit.temperature for fit in self._tree.leaves])[self._tree.leaf(x)][:, None]
-        calibrated = softmax(outputs / np.where(np.isnan(t), 1, t), axis=1)
-        found = np.where(np.isnan(t), _nearest_in_simplex(outputs), calibrated)
+        t = self._tree.temperature
+        found = _nearest_in_simplex(outputs) if isnan(t) else softmax(outputs / t, axis=1)
         return np.asarray(found.astype(x.dtype))
 
     def _told(self) -> dict[str, Any]:

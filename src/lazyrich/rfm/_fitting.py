@@ -1,6 +1,6 @@
 """A machine, round after round, and which round is kept."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,21 @@ _LOG_TEMPERATURES = (-5.0, 3.0)
 
 
 @dataclass(frozen=True)
+class Rest:
+    """What the round that was kept says of rows that were held out.
+
+    Attributes:
+        outputs: [n, c].
+        y: [n, c].
+        weights: [n].
+    """
+
+    outputs: NDArray[np.float64]
+    y: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class Fit:
     """A machine and how it came about.
 
@@ -25,15 +40,15 @@ class Fit:
         machine: of the round that was kept.
         iteration: how often M was updated for it.
         scores: on rows that were held out, after 0, 1, ... updates; empty without such.
-        temperature: that makes probabilities of a classifier; NaN without such rows.
         weight: of the training rows.
+        rest: rows that were held out, until temperatures are found.
     """
 
     machine: Machine
     iteration: int
     scores: NDArray[np.float64]
-    temperature: float
     weight: float
+    rest: Rest | None = None
 
 
 def rounds(rows: Rows, recipe: Recipe) -> Iterator[Machine]:
@@ -77,18 +92,18 @@ def fit(
     if given is not None:
         machines = list(rounds(rows, recipe))
         outputs = np.stack([m(given.x) for m in machines])
-        iteration, scores, temperature = _judge(outputs, given, classify)
-        return Fit(machines[iteration], iteration, scores, temperature, weight)
+        iteration, scores, rest = _judge(outputs, given, classify)
+        return Fit(machines[iteration], iteration, scores, weight, rest)
     if choice.selection is None:
         machine = _last(rounds(rows, recipe))
-        return Fit(machine, recipe.iterations, np.empty(0), float("nan"), weight)
+        return Fit(machine, recipe.iterations, np.empty(0), weight)
     if choice.selection == "cv":
         parts = folds(rows, choice.folds, recipe.seed, stratified=classify)
     else:
         parts = held_out(rows, choice.fraction, recipe.seed, stratified=classify)
-    iteration, scores, temperature = _judge(*_outputs_on_rest(parts, recipe), classify)
+    iteration, scores, rest = _judge(*_outputs_on_rest(parts, recipe), classify)
     machine = _last(rounds(rows, replace(recipe, iterations=iteration)))
-    return Fit(machine, iteration, scores, temperature, weight)
+    return Fit(machine, iteration, scores, weight, rest)
 
 
 def _last(machines: Iterable[Machine]) -> Machine:
@@ -109,38 +124,44 @@ def _outputs_on_rest(
 
 
 def _judge(
-    outputs: NDArray[np.float64], rest: Rows, classify: bool
-) -> tuple[int, NDArray[np.float64], float]:
-    """The first round with the best score, all scores, and its temperature."""
+    outputs: NDArray[np.float64], rows: Rows, classify: bool
+) -> tuple[int, NDArray[np.float64], Rest]:
+    """The first round with the best score, the scores of all, and what that round says."""
     score = accuracy if classify else minus_squared_error
-    scores = np.array([score(of_round, rest) for of_round in outputs])
+    rounds = [Rest(of_round, rows.y, rows.weights) for of_round in outputs]
+    scores = np.array([score(rest) for rest in rounds])
     best = int(scores.argmax())
-    return best, scores, temperature(outputs[best], rest) if classify else float("nan")
+    return best, scores, rounds[best]
 
 
-def accuracy(outputs: NDArray[np.float64], rows: Rows) -> float:
+def accuracy(rest: Rest) -> float:
     """Share of the weight whose class has the largest output."""
-    right = rows.y[np.arange(len(rows)), outputs.argmax(1)]
-    return float(np.average(right, weights=rows.weights))
+    right = rest.y[np.arange(len(rest.y)), rest.outputs.argmax(1)]
+    return float(np.average(right, weights=rest.weights))
 
 
-def minus_squared_error(outputs: NDArray[np.float64], rows: Rows) -> float:
+def minus_squared_error(rest: Rest) -> float:
     """Mean over samples and outputs."""
-    return -float(np.average(np.square(outputs - rows.y).mean(1), weights=rows.weights))
+    return -float(np.average(np.square(rest.outputs - rest.y).mean(1), weights=rest.weights))
 
 
-def temperature(outputs: NDArray[np.float64], rows: Rows) -> float:
-    """T for which softmax(outputs / T) has the least cross-entropy.
+def temperature(rests: Sequence[Rest | None]) -> float:
+    """T for which softmax(outputs / T) has the least cross-entropy; NaN where none were held out.
 
     As in Platt scaling, every class is given one more sample spread over all rows, so that rows
     which are all right do not make probabilities of 0.
     """
-    k, total = outputs.shape[1], rows.weights.sum()
-    targets = (total * rows.y + 1) / (total + k)
+    known = [rest for rest in rests if rest is not None]
+    if not known:
+        return float("nan")
+    outputs, y = (np.concatenate([getattr(r, of) for r in known]) for of in ("outputs", "y"))
+    weights = np.concatenate([r.weights for r in known])
+    k, total = y.shape[1], weights.sum()
+    targets = (total * y + 1) / (total + k)
 
     def cross_entropy(log_temperature: float) -> float:
         logs = log_softmax(outputs / np.exp(log_temperature), axis=1)
-        return -float(np.average((targets * logs).sum(1), weights=rows.weights))
+        return -float(np.average((targets * logs).sum(1), weights=weights))
 
     found = minimize_scalar(cross_entropy, bounds=_LOG_TEMPERATURES, method="bounded")
     return float(np.exp(found.x))

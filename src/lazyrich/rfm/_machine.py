@@ -33,6 +33,13 @@ class Metric:
         start = ones if diagonal else ones.diag()
         return cls(start, start)
 
+    @classmethod
+    def of(cls, matrix: Float[Tensor, "*rows d"]) -> "Metric":
+        return cls(matrix, _root(matrix))
+
+    def cpu(self) -> "Metric":
+        return Metric(self.matrix.cpu(), self.root.cpu())
+
     def coordinates(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Whose Euclidean distance is the distance of this metric."""
         root = self.root.to(x.dtype)
@@ -53,7 +60,7 @@ class Metric:
             return self
         if rule is not None:
             matrix = matrix * (len(matrix) / trace) if rule == "trace" else matrix / largest
-        return Metric(matrix, _root(matrix))
+        return Metric.of(matrix)
 
 
 def _root(matrix: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from ._outer_products import Expansion
 from ._tree import Tree
 
 _KEY = "lazyrich.rfm"
-_SPLITS = ("directions", "thresholds", "children")
+_OF_TREE = ("directions", "thresholds", "children", "temperature")
 _PARTS = ("mean", "matrix", "root", "centers", "coefficients", "offset", "scores", "numbers")
 
 
@@ -32,7 +32,7 @@ def write(path: Path, tree: Tree, about: dict[str, Any]) -> None:
     Raises:
         LazyrichError: it cannot be written, or JSON has no word for a part of it.
     """
-    tensors = {name: torch.from_numpy(getattr(tree, name)) for name in _SPLITS}
+    tensors = {name: torch.from_numpy(np.asarray(getattr(tree, name))) for name in _OF_TREE}
     for number, fit in enumerate(tree.leaves):
         tensors |= {f"{number}.{name}": tensor for name, tensor in _tensors(fit).items()}
     part = path.with_name(f".{path.name}.{os.getpid()}")
@@ -58,16 +58,16 @@ def read(path: Path) -> tuple[Tree, dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             about = json.loads(file.metadata()[_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        directions, thresholds, children = (tensors[name].numpy() for name in _SPLITS)
+        directions, thresholds, children, t = (tensors[name].numpy() for name in _OF_TREE)
         leaves = [_fit(tensors, f"{number}.") for number in range(about["leaves"])]
-        return Tree(directions, thresholds, children, leaves), about
+        return Tree(directions, thresholds, children, leaves, float(t)), about
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UnreadableFile(f"{path} holds no machine that lazyrich saved ({error}).") from error
 
 
 def _tensors(fit: Fit) -> dict[str, Tensor]:
     machine, kernel = fit.machine, fit.machine.kernel
-    numbers = [kernel.bandwidth, kernel.exponent, fit.iteration, fit.temperature, fit.weight]
+    numbers = [kernel.bandwidth, kernel.exponent, fit.iteration, fit.weight]
     return {
         "mean": torch.from_numpy(machine.mean),
         "matrix": machine.metric.matrix,
@@ -84,7 +84,7 @@ def _fit(tensors: dict[str, Tensor], leaf: str) -> Fit:
     mean, matrix, root, centers, coefficients, offset, scores, numbers = (
         tensors[leaf + name] for name in _PARTS
     )
-    bandwidth, exponent, iteration, temperature, weight = numbers.tolist()
+    bandwidth, exponent, iteration, weight = numbers.tolist()
     machine = Machine(
         mean.numpy(),
         Metric(matrix, root),
@@ -92,7 +92,7 @@ def _fit(tensors: dict[str, Tensor], leaf: str) -> Fit:
         Expansion(centers, coefficients),
         offset.numpy(),
     )
-    return Fit(machine, int(iteration), scores.numpy(), temperature, weight)
+    return Fit(machine, int(iteration), scores.numpy(), weight)
 
 
 def _plain(value: Any) -> Any:

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from math import nan
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._fitting import Fit, fit
+from ._fitting import Fit, fit, temperature
 from ._machine import Metric
 from ._recipe import Choice, Recipe
 from ._rows import Rows
@@ -32,12 +33,15 @@ class Tree:
         thresholds: [splits]; rows up to it go to the first child.
         children: [splits, 2], the number of a later split, or -1 - the number of a leaf.
         leaves: as many as splits, and one.
+        temperature: of a classifier, that makes probabilities of outputs; NaN where no rows were
+            held out. One for all leaves, so that larger outputs are larger probabilities.
     """
 
     directions: NDArray[np.float64]
     thresholds: NDArray[np.float64]
     children: NDArray[np.int64]
     leaves: list[Fit]
+    temperature: float = nan
 
     def leaf(self, x: NDArray[np.floating]) -> NDArray[np.int64]:
         """In which leaf each row lies, [n]."""
@@ -109,9 +113,12 @@ def grow(
             (of_leaf, recipe, choice, here if here is None or len(here) else None, classify)
         )
     if executor is None:
-        return replace(tree, leaves=[_fit_leaf(*task) for task in tasks])
-    started = [executor.submit(_fit_leaf, *task) for task in tasks]
-    return replace(tree, leaves=[future.result() for future in started])
+        leaves = [_fit_leaf(*task) for task in tasks]
+    else:
+        started = [executor.submit(_fit_leaf, *task) for task in tasks]
+        leaves = [future.result() for future in started]
+    found = temperature([f.rest for f in leaves]) if classify else nan
+    return replace(tree, leaves=[replace(f, rest=None) for f in leaves], temperature=found)
 
 
 def _fit_leaf(
