@@ -76,6 +76,7 @@ WANTED = {
     "balance-scale": 0.98077,
     "car": 0.98438,
     "synthetic-control": 0.99333,
+    "semeion": 0.94912,
 }
 
 
