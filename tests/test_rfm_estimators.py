@@ -342,7 +342,7 @@ def test_data_that_cannot_be_used_is_refused() -> None:
     assert RFMRegressor(selection=None, reg=1.0).fit(x[:1], [3.0]).predict(x[:1])[0] == 1.5
     with pytest.raises(TooFewSamples, match="no sample has a weight above 0"):
         RFMRegressor().fit(x, y, np.zeros(30))
-    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
+    with pytest.raises(LazyrichError, match="sample_weight has entries below 0"):
         RFMRegressor().fit(x, y, -np.ones(30))
     with pytest.raises(LazyrichError, match="X_val and y_val come together"):
         RFMRegressor().fit(x, y, X_val=x)

@@ -126,9 +126,12 @@ class RecursiveFeatureMachine(
         tree, about = read(Path(path))
         if about["class"] != cls.__name__:
             raise UnreadableFile(f"{path} holds an {about['class']}, and no {cls.__name__}.")
-        machine = cls(**about["options"])
+        try:
+            machine = cls(**about["options"])
+            machine._recall(about["fitted"])
+        except (KeyError, TypeError) as error:
+            raise UnreadableFile(f"{path} is of another version of lazyrich ({error}).") from error
         machine._tree = tree
-        machine._recall(about["fitted"])
         return machine
 
     def _told(self) -> dict[str, Any]:
@@ -219,7 +222,9 @@ class RecursiveFeatureMachine(
             )
         if self.max_leaf_size is not None:
             whole("max_leaf_size", self.max_leaf_size, least=2, other="None")
-        weights = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        weights = _check_sample_weight(sample_weight, x, dtype=np.float64)
+        if (weights < 0).any():
+            raise LazyrichError("sample_weight has entries below 0: a weight counts repetitions.")
         rows = Rows.merged(x, targets, weights)
         rest = None if given is None else Rows(*given, np.ones(len(given[0])))
         self._tree: Tree = grow(

@@ -56,6 +56,7 @@ class Exact:
 
     def __init__(self, rows: Rows, recipe: Recipe) -> None:
         self._rows, self._recipe = rows, recipe
+        self._square = torch.empty(0, 0)
         usual = "float64" if len(rows) <= _FLOAT64_UP_TO else "float32"
         self._allocate(getattr(torch, usual if recipe.dtype == "auto" else recipe.dtype))
 
@@ -65,7 +66,7 @@ class Exact:
         numbers = copies * n * n + 4 * n * (d + min(n, ROWS)) + n * max(d, n // 8)
         need = dtype.itemsize * numbers + 24 * d * d
         check_memory(f"{n} distinct rows in {dtype}".replace("torch.", ""), need, self._recipe)
-        self._square: Tensor | None = None  # an old one goes before the new one comes
+        self._square = torch.empty(0, 0)  # an old one goes before the new one comes
         self._problem = _Problem.of(self._rows, self._recipe, dtype)
         self._square = torch.empty(n, n, dtype=dtype, device=self._problem.x.device)
 
@@ -85,7 +86,6 @@ class Exact:
 
     def _solve(self, metric: Metric) -> Machine:
         p, square = self._problem, self._square
-        assert square is not None
         z = metric.coordinates(p.x)
         kernel = Kernel(self._recipe.width(z), self._recipe.exponent)
         fill(square, z, kernel)
@@ -96,7 +96,6 @@ class Exact:
 
     def agop(self, machine: Machine) -> Float[Tensor, "*rows d"]:
         """In the coordinates of the machine that was solved last; its factor is given up."""
-        assert self._square is not None
         found = outer_products(
             mirror(self._square),
             machine.expansion,

@@ -13,7 +13,7 @@ from ._fitting import Fit, fit, temperature
 from ._machine import Metric
 from ._recipe import Choice, Recipe
 from ._rows import Rows
-from ._solvers import Exact
+from ._solvers import solver
 
 
 class Executor(Protocol):
@@ -146,10 +146,10 @@ def _divide(rows: Rows, recipe: Recipe, most: int, growing: _Growing) -> int:
 def _split(rows: Rows, recipe: Recipe, most: int) -> tuple[NDArray[np.float64], float]:
     """The top direction of the AGOP of ridge regression on as many rows as a leaf may have."""
     chosen = np.random.default_rng(recipe.seed).permutation(len(rows))[:most]
-    solver = Exact(rows.take(chosen), replace(recipe, diagonal=False))
+    solve = solver(rows.take(chosen), replace(recipe, diagonal=False))
     d = rows.x.shape[1]
-    machine = solver.solve(Metric.euclidean(d, diagonal=False, device=recipe.torch_device))
-    _, vectors = np.linalg.eigh(solver.agop(machine).cpu().numpy())
+    machine = solve.solve(Metric.euclidean(d, diagonal=False, device=recipe.torch_device))
+    _, vectors = np.linalg.eigh(solve.agop(machine).cpu().numpy())
     direction = vectors[:, -1]
     if (found := _middle(rows.x.astype(np.float64) @ direction)) is None:
         # no slopes along which rows differ: distinct rows differ in some coordinate
