@@ -287,7 +287,7 @@ def test_float32_goes_on_in_float64_where_it_fails() -> None:
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_the_square_is_refused_before_the_work(device: str | None) -> None:
     x, y = normal(500, 3), normal(500, 1)
-    need = r"500 distinct rows in float64 need 0\.01\d+ GiB, and 0.001 GiB are allowed. Set landm"
+    need = r"500 distinct rows in float64 need 0\.0\d+ GiB, and 0.001 GiB are allowed. Set landm"
     with pytest.raises(MemoryRefused, match=need):
         fitted(x, y, memory_limit=1e-3, device=device)
     fitted(x, y, memory_limit=2e-2, device=device, iterations=0)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lazyrich.rfm import RFMClassifier
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from experiments.cifar_resnets import data_folder  # noqa: E402
+from experiments.cifar_resnets import data_folder
 
 try:
     ARCHIVE = data_folder() / "tabular" / "uci118.tar.gz"
@@ -48,13 +48,15 @@ def archive() -> dict[str, list[str]]:
 
 
 def load(archive: dict[str, list[str]], name: str) -> tuple[Rows, NDArray[np.intp], Indices]:
-    """Features, classes, and rows to learn from and to judge by: first for the options, then of
-    four divisions."""
-    told = dict(
-        (words[0].rstrip("="), words[1])
+    """Features, classes, and rows to learn from and to judge by.
+
+    First two sets of rows for the options, then two for each of four divisions.
+    """
+    told = {
+        words[0].rstrip("="): words[1]
         for line in archive[f"raw/{name}/{name}.txt"]
         if len(words := line.split()) > 1
-    )
+    }
     table = archive[f"raw/{name}/{told['fich1']}"][1:]
     values = np.array([line.split()[1:] for line in table if line.strip()], dtype=float)
     indices = [

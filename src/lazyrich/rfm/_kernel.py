@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 ROWS = 512
+_ROWS_IN_CACHE = 128  # a block of distances meets a dozen passes: a third faster than with 512
 _SAME_POINT = {torch.float32: 4e-7, torch.float64: 1e-14}
 
 
@@ -63,7 +64,7 @@ class Kernel:
 
 def fill(square: Float[Tensor, "n n"], z: Float[Tensor, "n d"], kernel: Kernel) -> None:
     """K into the lower triangle with its diagonal, W into the upper: each pair is met once."""
-    for start, stop in blocks(len(z)):
+    for start, stop in blocks(len(z), _ROWS_IN_CACHE):
         squared = squared_distances(z[start:stop], z[:stop])
         values, slopes = kernel.values_and_slopes(squared)
         square[start:stop, :start] = values[:, :start]

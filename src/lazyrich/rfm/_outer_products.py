@@ -124,18 +124,16 @@ def by_pairs(
     n, d = z.shape
     flow = slopes @ alpha
     weighted = flow * weights[:, None]
+    left, right = torch.cat([alpha, weighted], 1), torch.cat([weighted, alpha], 1)  # T + T' at once
     total = z.new_zeros((d,) if diagonal else (d, d), dtype=torch.float64)
     for start, stop in blocks(n, ROWS):
-        w = slopes[:stop, start:stop]
         pairs = slopes[:stop] @ (slopes[start:stop] * weights).T
         pairs *= alpha[:stop] @ alpha[start:stop].T
-        mixed = alpha[:stop] @ weighted[start:stop].T
-        mixed += weighted[:stop] @ alpha[start:stop].T
-        pairs -= mixed.mul_(w)
+        pairs -= (left[:stop] @ right[start:stop].T).mul_(slopes[:stop, start:stop])
         pairs[start:].diagonal().add_((flow * weighted)[start:stop].sum(1))
         pairs[:start] *= 2  # stand for their mirror images
-        right = pairs @ z[start:stop]
-        total += (z[:stop] * right).sum(0) if diagonal else z[:stop].T @ right
+        turned = pairs @ z[start:stop]
+        total += (z[:stop] * turned).sum(0) if diagonal else z[:stop].T @ turned
     sums = (alpha * (slopes @ weights)[:, None] - weighted).T @ z
     total = total if diagonal else (total + total.T) / 2
     return OuterProducts(total, sums.double(), float(weights.sum(dtype=torch.float64)))
