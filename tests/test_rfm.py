@@ -271,6 +271,18 @@ def test_as_many_landmarks_as_rows_are_exact() -> None:
     assert np.allclose(solver.solve(start)(new), wanted, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("bandwidth", [1.0, 30.0])
+def test_landmarks_whose_kernel_is_singular(bandwidth: float) -> None:
+    x, y = task(60)
+    options = {"exponent": 2.0, "bandwidth": bandwidth, "iterations": 0, "reg": 1e-3}
+    recipe = Recipe(**options)
+    rows = Rows.merged(x.numpy(), y.numpy(), np.ones(60))
+    start = Metric.euclidean(4, diagonal=False, device=torch.device("cpu"))
+    new = normal(20, 4, seed=3).numpy()
+    wanted = fitted(x, y, **options).predict(new)
+    assert np.allclose(Nystrom(rows, recipe, 60).solve(start)(new), wanted, rtol=0, atol=1e-5)
+
+
 def test_float32_goes_on_in_float64_where_it_fails() -> None:
     x, y = task(200)
     options = {"exponent": 2.0, "bandwidth": 10.0, "reg": 1e-7, "dtype": "float32"}

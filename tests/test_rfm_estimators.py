@@ -27,7 +27,7 @@ from lazyrich.errors import (
     UnknownName,
     UnreadableFile,
 )
-from lazyrich.rfm import RFMClassifier, RFMRegressor
+from lazyrich.rfm import RFMClassifier, RFMRegressor, _fitting
 from lazyrich.rfm._rows import Rows, folds, held_out
 
 Data = tuple[NDArray[np.float64], NDArray[Any]]
@@ -357,3 +357,16 @@ def test_data_that_cannot_be_used_is_refused() -> None:
         RFMRegressor(selection=None).fit(1e200 * x, y)
     with pytest.raises(MemoryRefused, match="max_leaf_size"):
         RFMRegressor(memory_limit=1e-6).fit(x, y)
+
+
+def test_a_bar_where_a_fit_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+
+    def bar(rounds: Any, **how: Any) -> Any:
+        shown.append((how["desc"], how["total"], how["disable"]))
+        return rounds
+
+    monkeypatch.setattr(_fitting, "tqdm", bar)
+    for progress in (True, False):
+        RFMRegressor(selection=None, iterations=1, progress=progress).fit(*product(30, 3))
+    assert shown == [("learning from 30 rows", 2, None), ("learning from 30 rows", 2, True)]

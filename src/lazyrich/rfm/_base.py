@@ -47,6 +47,7 @@ class RecursiveFeatureMachine(
         device: str | None = None,
         memory_limit: float | None = None,
         random_state: Any = 0,
+        progress: bool = True,
     ) -> None:
         """Options are checked when data comes.
 
@@ -75,6 +76,7 @@ class RecursiveFeatureMachine(
             device: None to solve with LAPACK in one square; "cuda", or another device of torch.
             memory_limit: GiB that a fit may take; None for half of what is free, on a GPU all.
             random_state: of all divisions and choices of rows.
+            progress: a bar on stderr after three seconds, where that is a terminal.
         """
         self.bandwidth = bandwidth
         self.exponent = exponent
@@ -93,6 +95,7 @@ class RecursiveFeatureMachine(
         self.device = device
         self.memory_limit = memory_limit
         self.random_state = random_state
+        self.progress = progress
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """X times the root of M_: coordinates whose Euclidean distance is the one learned."""
@@ -213,6 +216,7 @@ class RecursiveFeatureMachine(
             self.device,
             self.memory_limit,
             seed,
+            self.progress,
         )
         choice = Choice(self.selection, self.validation_fraction, self.folds)
         if given is not None and self.selection != "validation":

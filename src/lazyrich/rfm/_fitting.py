@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
+from tqdm import tqdm
 
 from ..errors import LazyrichError
 from ._machine import Machine, Metric
@@ -63,7 +64,16 @@ def rounds(rows: Rows, recipe: Recipe) -> Iterator[Machine]:
     solve = solver(rows, recipe)
     device = recipe.torch_device
     metric = Metric.euclidean(rows.x.shape[1], diagonal=recipe.diagonal, device=device)
-    for updates_left in reversed(range(recipe.iterations + 1)):
+    shown = tqdm(
+        reversed(range(recipe.iterations + 1)),
+        desc=f"learning from {len(rows)} rows",
+        unit="round",
+        total=recipe.iterations + 1,
+        disable=None if recipe.progress else True,
+        delay=3,  # seconds; what is done sooner shows nothing
+        leave=False,
+    )
+    for updates_left in shown:
         machine = solve.solve(metric)
         if not bool(machine.expansion.coefficients.isfinite().all()):
             raise LazyrichError(

@@ -36,6 +36,7 @@ class Recipe:
     device: str | None = None
     memory_limit: float | None = None
     seed: int = 0
+    progress: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values that mean nothing.

@@ -16,6 +16,7 @@ from ._outer_products import Expansion, by_gradients, outer_products
 from ._recipe import Recipe
 from ._rows import Rows
 
+_SMALL_PIVOT = 1e-5
 _FLOAT64_UP_TO = 3000  # rows; beyond, the time doubles and digits that data rarely has are bought
 
 
@@ -150,9 +151,7 @@ class Nystrom:
         z = metric.coordinates(p.x)
         centers = z[self._chosen]
         kernel = Kernel(self._recipe.width(z), self._recipe.exponent)
-        values, vectors = torch.linalg.eigh(kernel.values(squared_distances(centers, centers)))
-        keep = values > len(values) * torch.finfo(values.dtype).eps * values[-1]
-        whiten = vectors[:, keep] / values[keep].sqrt()
+        whiten = _whitening(kernel.values(squared_distances(centers, centers)))
         normal = self._recipe.reg * torch.eye(whiten.shape[1]).to(whiten)
         right = torch.zeros(whiten.shape[1], p.y.shape[1]).to(whiten)
         for start, stop in blocks(len(z)):
@@ -173,6 +172,21 @@ class Nystrom:
 
         found = by_gradients(slopes, z, f, self._problem.weights, diagonal=self._recipe.diagonal)
         return found.mean(center=self._recipe.center_gradients)
+
+
+def _whitening(k: Float[Tensor, "m m"]) -> Float[Tensor, "m r"]:
+    """B with B' K B = 1, of as many columns as K has rank in this precision."""
+    factor, info = torch.linalg.cholesky_ex(k)
+    pivots = factor.diagonal()
+    if not int(info) and float(pivots.min()) > _SMALL_PIVOT * float(pivots.max()):
+        inverse: Tensor = torch.linalg.solve_triangular(
+            factor, torch.eye(len(k)).to(k), upper=False
+        )
+        return inverse.T
+    values, vectors = torch.linalg.eigh(k)  # ten times slower, and sure
+    keep = values > len(k) * torch.finfo(k.dtype).eps * values[-1]
+    whitened: Tensor = vectors[:, keep] / values[keep].sqrt()
+    return whitened
 
 
 def solver(rows: Rows, recipe: Recipe) -> Exact | Nystrom:
