@@ -345,6 +345,10 @@ def test_data_that_cannot_be_used_is_refused() -> None:
         RFMRegressor().fit(x, y, np.zeros(30))
     with pytest.raises(LazyrichError, match="sample_weight has entries below 0"):
         RFMRegressor().fit(x, y, -np.ones(30))
+    with pytest.raises(ShapeError, match=r"sample_weight has shape \(29,\): one for each of 30"):
+        RFMRegressor().fit(x, y, np.ones(29))
+    with pytest.raises(ValueError, match="sample_weight contains NaN"):
+        RFMRegressor().fit(x, y, np.full(30, np.nan))
     with pytest.raises(LazyrichError, match="X_val and y_val come together"):
         RFMRegressor().fit(x, y, X_val=x)
     with pytest.raises(LazyrichError, match="selection='cv' makes no use of X_val"):

@@ -6,11 +6,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import tensor
 
-from ..errors import LazyrichError, UnreadableFile
+from ..errors import LazyrichError, ShapeError, UnreadableFile
 from ._machine import Metric, Normalization
 from ._recipe import Bandwidth, Choice, Precision, Recipe, Selection, whole
 from ._rows import Rows
@@ -226,10 +226,7 @@ class RecursiveFeatureMachine(
             )
         if self.max_leaf_size is not None:
             whole("max_leaf_size", self.max_leaf_size, least=2, other="None")
-        weights = _check_sample_weight(sample_weight, x, dtype=np.float64)
-        if (weights < 0).any():
-            raise LazyrichError("sample_weight has entries below 0: a weight counts repetitions.")
-        rows = Rows.merged(x, targets, weights)
+        rows = Rows.merged(x, targets, _weights(sample_weight, len(x)))
         rest = None if given is None else Rows(*given, np.ones(len(given[0])))
         self._tree: Tree = grow(
             rows,
@@ -264,3 +261,21 @@ class RecursiveFeatureMachine(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
+    """One for each sample.
+
+    Raises:
+        LazyrichError: it is no such thing, or below 0.
+    """
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.asarray(
+        check_array(sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
+    )
+    if weights.shape != (n,):
+        raise ShapeError(f"sample_weight has shape {weights.shape}: one for each of {n} samples.")
+    if (weights < 0).any():
+        raise LazyrichError("sample_weight has entries below 0: a weight counts repetitions.")
+    return weights
