@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_friedman1
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
@@ -341,7 +342,7 @@ def test_data_that_cannot_be_used_is_refused() -> None:
         RFMRegressor().fit(x[:1].repeat(5, axis=0), y[:5])
     alone = RFMRegressor(selection=None, reg=1.0).fit(x[:1], [3.0])
     assert alone.predict(x[:1]) == pytest.approx(1.5)
-    with pytest.raises(TooFewSamples, match="no sample has a weight above 0"):
+    with pytest.raises(TooFewSamples, match="all weights are zero"):
         RFMRegressor().fit(x, y, np.zeros(30))
     with pytest.raises(LazyrichError, match="sample_weight has entries below 0"):
         RFMRegressor().fit(x, y, -np.ones(30))
@@ -360,7 +361,9 @@ def test_data_that_cannot_be_used_is_refused() -> None:
     with pytest.raises(LazyrichError, match="overflow when they are squared"):
         RFMRegressor(selection=None).fit(1e200 * x, y)
     with pytest.raises(MemoryRefused, match="max_leaf_size"):
-        RFMRegressor(memory_limit=1e-6).fit(x, y)
+        (refused := RFMRegressor(memory_limit=1e-6)).fit(x, y)
+    with pytest.raises(NotFittedError):
+        refused.predict(x)
 
 
 def test_a_bar_where_a_fit_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What Recursive Feature Machines share, with the interface of scikit-learn."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -137,6 +138,9 @@ class RecursiveFeatureMachine(
         machine._tree = tree
         return machine
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_tree")
+
     def _told(self) -> dict[str, Any]:
         """What is known of the data."""
         told: dict[str, Any] = {"n_features": self.n_features_in_}
@@ -202,22 +206,8 @@ class RecursiveFeatureMachine(
     ) -> Self:
         x, targets, sample_weight = data
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        recipe = Recipe(
-            self.bandwidth,
-            self.exponent,
-            self.reg,
-            self.iterations,
-            self.diagonal,
-            self.normalize,
-            self.center_gradients,
-            self.center_targets,
-            self.landmarks,
-            self.dtype,
-            self.device,
-            self.memory_limit,
-            seed,
-            self.progress,
-        )
+        same = {f.name: getattr(self, f.name) for f in fields(Recipe) if f.name != "seed"}
+        recipe = Recipe(seed=seed, **same)
         choice = Choice(self.selection, self.validation_fraction, self.folds)
         if given is not None and self.selection != "validation":
             raise LazyrichError(

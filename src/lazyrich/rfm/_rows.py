@@ -34,7 +34,7 @@ class Rows:
         counted = weights > 0
         x, y, weights = x[counted], y[counted], weights[counted]
         if not len(x):
-            raise TooFewSamples("no sample has a weight above 0.")
+            raise TooFewSamples("all weights are zero: no sample is left to learn from.")
         x = np.ascontiguousarray(x) + 0  # -0.0 becomes 0.0
         as_bytes = x.view(np.dtype((np.void, x.dtype.itemsize * x.shape[1]))).ravel()
         _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)
