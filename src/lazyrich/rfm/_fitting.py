@@ -85,13 +85,12 @@ def rounds(rows: Rows, recipe: Recipe) -> Iterator[Machine]:
             metric = machine.metric.following(solve.agop(machine), recipe.normalize)
 
 
-def fit(
-    rows: Rows, recipe: Recipe, choice: Choice, given: Rows | None = None, *, classify: bool
-) -> Fit:
+def fit(rows: Rows, recipe: Recipe, choice: Choice, given: Rows | None, classify: bool) -> Fit:
     """Choose the number of updates on rows that no M has seen, then learn from all rows.
 
     Args:
         rows: to learn from.
+        recipe, choice: the options.
         given: to choose by in place of a part of rows; then no machine is fitted again.
         classify: targets are shares of classes: score by accuracy, and divide class by class.
 

@@ -16,7 +16,7 @@ from ._outer_products import Expansion, by_gradients, outer_products
 from ._recipe import Recipe
 from ._rows import Rows
 
-_SMALL_PIVOT = 1e-5
+_SMALL_PIVOT = 1e-5  # below, the inverse of a factor keeps less than half of the digits
 _FLOAT64_UP_TO = 3000  # rows; beyond, the time doubles and digits that data rarely has are bought
 
 

@@ -94,37 +94,37 @@ def grow(
     Raises:
         LazyrichError: as in `fit`.
     """
-    growing = _Growing([], [], [], [])
-    _divide(rows, recipe, len(rows) if max_leaf_size is None else max_leaf_size, growing)
-    shape = len(growing.thresholds)
-    tree = Tree(
-        np.array(growing.directions).reshape(shape, rows.x.shape[1]),
-        np.array(growing.thresholds),
-        np.array(growing.children, dtype=np.int64).reshape(shape, 2),
-        [],
-    )
-    where = None if given is None else tree.leaf(given.x)
-    tasks = []
-    for number, of_leaf in enumerate(growing.leaves):
-        here = (
-            None if where is None or given is None else given.take(np.flatnonzero(where == number))
-        )
-        tasks.append(
-            (of_leaf, recipe, choice, here if here is None or len(here) else None, classify)
-        )
+    tree, parts = _shape(rows, recipe, len(rows) if max_leaf_size is None else max_leaf_size)
+    rests = len(parts) * [None] if given is None else _routed(tree, given, len(parts))
+    tasks = [(p, recipe, choice, rest, classify) for p, rest in zip(parts, rests, strict=True)]
     if executor is None:
-        leaves = [_fit_leaf(*task) for task in tasks]
+        leaves = [fit(*task) for task in tasks]
     else:
-        started = [executor.submit(_fit_leaf, *task) for task in tasks]
+        started = [executor.submit(fit, *task) for task in tasks]
         leaves = [future.result() for future in started]
     found = temperature([f.rest for f in leaves]) if classify else nan
     return replace(tree, leaves=[replace(f, rest=None) for f in leaves], temperature=found)
 
 
-def _fit_leaf(
-    rows: Rows, recipe: Recipe, choice: Choice, given: Rows | None, classify: bool
-) -> Fit:
-    return fit(rows, recipe, choice, given, classify=classify)
+def _shape(rows: Rows, recipe: Recipe, most: int) -> tuple[Tree, list[Rows]]:
+    """A tree without machines, and the rows of its leaves."""
+    growing = _Growing([], [], [], [])
+    _divide(rows, recipe, most, growing)
+    splits = len(growing.thresholds)
+    tree = Tree(
+        np.array(growing.directions).reshape(splits, rows.x.shape[1]),
+        np.array(growing.thresholds),
+        np.array(growing.children, dtype=np.int64).reshape(splits, 2),
+        [],
+    )
+    return tree, growing.leaves
+
+
+def _routed(tree: Tree, rows: Rows, leaves: int) -> list[Rows | None]:
+    """By leaf; None where there are none."""
+    leaf = tree.leaf(rows.x)
+    each = [rows.take(np.flatnonzero(leaf == number)) for number in range(leaves)]
+    return [of_leaf if len(of_leaf) else None for of_leaf in each]
 
 
 def _divide(rows: Rows, recipe: Recipe, most: int, growing: _Growing) -> int:
