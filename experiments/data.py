@@ -1,4 +1,4 @@
-"""Real data, read where the environment variable LAZYRICH_DATA points."""
+"""Real data, under the folder LAZYRICH_DATA or `../shared/data` from the root of a checkout."""
 
 import os
 import tarfile
@@ -13,8 +13,24 @@ from torch import Tensor
 VARIABLE = "LAZYRICH_DATA"
 
 
-class MissingData(Exception):
+class MissingData(FileNotFoundError):
     """Says which file is missing and where it was looked for."""
+
+
+def data_folder() -> Path:
+    """Where the real data lies.
+
+    Raises:
+        MissingData: nowhere; says what to set.
+    """
+    default = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get(VARIABLE, default))
+    if not folder.is_dir():
+        raise MissingData(
+            f"no data folder at {folder}: set {VARIABLE} to the folder that holds "
+            "images/cifar10_test.npz, models/ and tabular/."
+        )
+    return folder
 
 
 def path(name: str) -> Path:
@@ -23,12 +39,9 @@ def path(name: str) -> Path:
     Raises:
         MissingData: there is none.
     """
-    folder = os.environ.get(VARIABLE)
-    if not folder:
-        raise MissingData(f"set {VARIABLE} to the folder that holds {name}.")
-    found = Path(folder) / name
+    found = data_folder() / name
     if not found.exists():
-        raise MissingData(f"{found} is missing; {VARIABLE} says {folder}.")
+        raise MissingData(f"{found} is missing; set {VARIABLE} to the folder that holds {name}.")
     return found
 
 
