@@ -28,7 +28,7 @@ from lazyrich.errors import (
     UnknownName,
     UnreadableFile,
 )
-from lazyrich.rfm import RFMClassifier, RFMRegressor, _fitting
+from lazyrich.rfm import RFMClassifier, RFMRegressor, _fitting, _saved
 from lazyrich.rfm._rows import Rows, folds, held_out
 
 Data = tuple[NDArray[np.float64], NDArray[Any]]
@@ -251,6 +251,14 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert path.read_bytes() == b"nothing"
     with pytest.raises(Exception, match="not fitted yet"):
         RFMRegressor().save(path)
+
+
+def test_files_of_another_version(tmp_path: Path) -> None:
+    found = RFMRegressor().fit(*product(30, 3))
+    about = {"class": "RFMRegressor", "options": {"later": 1}, "fitted": found._told()}
+    _saved.write(tmp_path / "later", found._tree, about)
+    with pytest.raises(UnreadableFile, match="is of another version of lazyrich.*later"):
+        RFMRegressor.load(tmp_path / "later")
 
 
 def test_trees_halve_along_the_direction_that_matters() -> None:
