@@ -81,12 +81,9 @@ class Task:
     folds: tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
-@cache
 def uci_names() -> tuple[str, ...]:
     """All tasks that the data folder holds."""
-    with tarfile.open(path("tabular/uci118.tar.gz")) as archive:
-        files = archive.getnames()
-    return tuple(sorted({Path(f).parent.name for f in files if f.endswith("_R.dat")}))
+    return tuple(sorted({name for name, file in _uci_archive() if file.endswith("_R.dat")}))
 
 
 @cache
@@ -110,15 +107,23 @@ def uci(name: str) -> Task:
 
 
 def _uci_files(name: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    files = {f: text.decode("latin-1") for (n, f), text in _uci_archive().items() if n == name}
+    if f"{name}.txt" not in files:
+        raise MissingData(f"there is no UCI task {name!r} in {path('tabular/uci118.tar.gz')}.")
+    return files
+
+
+@cache
+def _uci_archive() -> dict[tuple[str, str], bytes]:
+    """By task and file."""
+    found: dict[tuple[str, str], bytes] = {}
     with tarfile.open(path("tabular/uci118.tar.gz")) as archive:
         for member in archive:
-            if member.isfile() and Path(member.name).parent.name == name:
+            parts = Path(member.name).parts
+            if member.isfile() and len(parts) == 3:
                 file = archive.extractfile(member)
                 assert file is not None
-                found[Path(member.name).name] = file.read().decode("latin-1")
-    if f"{name}.txt" not in found:
-        raise MissingData(f"there is no UCI task {name!r} in {path('tabular/uci118.tar.gz')}.")
+                found[parts[1], parts[2]] = file.read()
     return found
 
 
