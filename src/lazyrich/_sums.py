@@ -225,7 +225,7 @@ def check_memory(
     sizes = {name: 8 * sum(k.size(*_widths(b)) for k in kinds) for name, b in layers.items()}
     # every layer keeps its blocks; one at a time is summed up with each of its blocks left out
     need = blocks * sum(sizes.values()) + (blocks + 2) * max(sizes.values(), default=0)
-    allowed = limit * 2**30 if limit is not None else _free_memory() / 2
+    allowed = limit * 2**30 if limit is not None else free_memory() / 2
     if need > allowed:
         widest = max(sizes, key=lambda name: sizes[name])
         raise MemoryRefused(
@@ -247,7 +247,7 @@ def _widths(batch: Batch) -> tuple[int, int, int]:
     return batch.x.shape[1], outputs, classes
 
 
-def _free_memory() -> float:
+def free_memory() -> float:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         told = dict(line.split(":", 1) for line in lines)  # counts what the page cache gives back
