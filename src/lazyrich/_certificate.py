@@ -1,7 +1,7 @@
 """Whether a tangent kernel is right: v' K v against one ordinary backward pass.
 
-K = J J', so that v' K v is the squared norm of J'v, the gradient of a weighted sum of outputs. For a
-random v a wrong K does not pass, and each parameter is held to that by itself. (Freivalds 1979
+K = J J', so that v' K v is the squared norm of J'v, the gradient of a weighted sum of outputs. For
+a random v a wrong K does not pass, and each parameter is held to that by itself. (Freivalds 1979
 checks products of matrices in this way.)
 """
 

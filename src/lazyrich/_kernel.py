@@ -28,9 +28,9 @@ class Kernel:
         n, m: samples on either side.
         classes: k, the outputs of the model for a sample.
         terms: by layer or parameter what it adds to the matrix; empty unless asked for.
-        engines: by parameter how its part was computed: `outer` (inputs times gradients), `positions`
-            (the same for pairs of positions), `gradients` (of single samples, by hooks), `jacobian`
-            (by torch.func, or sample by sample), `unused` or `sketch`.
+        engines: by parameter how its part was computed: `outer` (inputs times gradients),
+            `positions` (the same for pairs of positions), `gradients` (of single samples, by
+            hooks), `jacobian` (by torch.func, or sample by sample), `unused` or `sketch`.
         certificate: largest relative error, over parameters, of u' K v beside ordinary backward
             passes; None where it was not asked for.
         sketch_error: expected relative error in Frobenius norm; None for an exact kernel.

@@ -64,7 +64,9 @@ class Products:
             g = self.g[..., index].permute(1, 0, 3, 2).reshape(n, r * len(index), t)
             found = g @ self.x
         else:
-            seen = self.x.unflatten(-1, (self.groups, -1))[:, :, index * self.groups // o]
+            seen = self.x.reshape(*self.x.shape[:2], self.groups, -1)[
+                :, :, index * self.groups // o
+            ]
             found = torch.einsum("ntqd,rntq->nrqd", seen, self.g[..., index])
         return found.reshape(n, r, -1)
 
@@ -104,7 +106,7 @@ class Lookups:
         if self.padding is not None:
             counts &= self.tokens != self.padding
         place = torch.where(counts, order.indices[place], len(index))
-        found = self.g.new_zeros(n, r, len(index) + 1, o)  # the last takes the others
+        found: Tensor = self.g.new_zeros(n, r, len(index) + 1, o)  # the last takes the others
         where = place[:, None, :, None].expand(n, r, t, o)
         found.scatter_add_(2, where, self.g.movedim(1, 0))
         return found[:, :, :-1].reshape(n, r, -1)
@@ -114,7 +116,7 @@ Made = dict[str, SampleGradients]
 
 
 def sample_gradients(
-    module: nn.Module, call: Call, g: Float[Tensor, "r *z"], n: int, axis: int
+    module: nn.Module, call: Call, g: Tensor, n: int, axis: int
 ) -> Made:
     """Of the parameters of a module that require gradients, by name.
 

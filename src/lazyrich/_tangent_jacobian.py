@@ -1,7 +1,8 @@
 """Gradients of single samples for parameters that no module shows, whole, by torch.func."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -73,13 +74,13 @@ def _vmapped(
         def mixed(parameters: dict[str, Tensor]) -> Tensor:
             return seeds @ network.at(parameters, one)[0]
 
-        _, back = vjp(mixed, fixed)
+        back: Callable[..., Any] = vjp(mixed, fixed)[1]
         (rows,) = vmap(back)(torch.eye(len(seeds), dtype=seeds.dtype, device=seeds.device))
         return rows  # type: ignore[no-any-return]
 
     with warnings.catch_warnings(), network.same_draws():
         warnings.filterwarnings("ignore", "There is a performance drop")  # it says so and goes on
-        return vmap(of_one, in_dims=axis)(of_samples)  # type: ignore[no-any-return]
+        return vmap(of_one, in_dims=axis)(of_samples)
 
 
 def _looped(

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ._capture import Capture
 from ._engine import Model, as_capture
 from ._kernel import Kernel, Kind
 from ._network import Network, Out
@@ -17,7 +16,7 @@ from ._tangent_gram import Pairs
 from ._tangent_plan import Plan, Seen, look
 from ._tangent_sketch import sketched
 from ._tangent_sum import TangentSum
-from .errors import LazyrichError, ShapeError, UnknownName
+from .errors import LazyrichError, UnknownName
 
 By = Literal["layer", "parameter"]
 _PAIRS: Mapping[Kind, Pairs] = {"full": "all", "class": "each"}
@@ -61,15 +60,15 @@ def ntk(
         by: what to keep the terms of, `layer` or `parameter`; None for the sum alone.
         logit: which output, for `single`.
         out: takes the outputs out of what the model returns; None for logits or the first tensor.
-        weights: w by name of a parameter or by a pattern of names, 1 where none fits: learning rates
-            by layer, say. A name comes before a pattern, and one pattern before those after it.
+        weights: w by name of a parameter or by a pattern of names, 1 where none fits: learning
+            rates by layer, say. A name comes before a pattern, and a pattern before later ones.
         memory: in GiB; None for half of what is free.
         certify: whether to check the result. It costs a backward pass through all parameters for
             the full kernel, and for others up to three, which check the part of as many outputs.
         sketch: random directions in place of all parameters; for models where nothing else fits.
         seed: of the check, of the sketch, and of all that the model draws.
-        dtype: to compute in, on a copy of the model; None for the model's own, or float32 where that
-            is shorter. The kernel is float64.
+        dtype: to compute in, on a copy of the model; None for the model's own, or float32 where
+            that is shorter. The kernel is float64.
         device: to compute on, on a copy of the model; None for where the model is.
 
     Raises:
@@ -94,19 +93,18 @@ def ntk(
         seen = look(network, left if right is None or n >= m else right)
         seeds = _seeds(kind, seen.outputs, logit).to(network.device, network.dtype)
         pairs = _PAIRS.get(kind, "sum")
-        told = {"kind": kind, "n": n, "m": m, "classes": seen.outputs}
         if sketch is not None:
-            return sketched(network, (left, right), seeds, pairs, by_name, sketch, seed, told)
+            found = sketched(network, (left, right), seeds, pairs, by_name, sketch, seed)
+            engines = {name: "sketch" for name, w in by_name.items() if w}
+            return Kernel(
+                found[0], kind, n, m, seen.outputs, engines=engines, sketch_error=found[1]
+            )
         kept = {name: _kept(name, by) for name in by_name}
         plan = _plan(network, seen, (n, None if right is None else m), pairs, seeds, kept, memory)
         total = TangentSum(network, (left, right), seeds, pairs, by_name, kept)
         total.add(seen, plan, certify, seed)
     return Kernel(
-        total.matrix,
-        terms=total.terms,
-        engines=total.engines,
-        certificate=total.certificate,
-        **told,
+        total.matrix, kind, n, m, seen.outputs, total.terms, total.engines, total.certificate
     )
 
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -182,7 +183,7 @@ class Plan:
         fits = max(1, int(min(fits, self.limit / self.rows / max(largest, 1))))
         first = min(CERTIFIED, fits, r) if certified else 0
         bounds = [*([0] if first else []), *range(first, r, fits), r]
-        return list(zip(bounds[:-1], bounds[1:], strict=True))
+        return list(pairwise(bounds))
 
     def groups(self, seen: Seen, wanted: set[str], r: int) -> list[list[Unit]]:
         """Units whose gradients are held together.
@@ -204,7 +205,7 @@ class Plan:
         return _packed(names, sizes, self.limit, "parameter")
 
 
-def _packed(things: list[T], sizes: list[float], limit: float, what: str) -> list[list[T]]:
+def _packed(things: list[T], sizes: Sequence[float], limit: float, what: str) -> list[list[T]]:
     """The things in order, in groups that fit."""
     groups: list[list[T]] = []
     room = 0.0

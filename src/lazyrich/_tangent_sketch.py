@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from math import sqrt
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -10,7 +9,6 @@ from torch import Tensor
 from torch.func import jvp
 
 from ._inputs import Inputs
-from ._kernel import Kernel
 from ._network import Network
 from ._tangent_gram import Pairs, product
 
@@ -23,8 +21,7 @@ def sketched(
     weights: Mapping[str, float],
     probes: int,
     seed: int,
-    told: Mapping[str, Any],
-) -> Kernel:
+) -> tuple[Tensor, float]:
     r"""$\hat K = \frac1k \sum_s (J v_s)(J v_s)^\top$ for k standard normal directions.
 
     Unbiased, with $E \lVert \hat K - K \rVert^2 / \lVert K \rVert^2 = (1 + \rho) / k$ for the full
@@ -43,9 +40,7 @@ def sketched(
             z.append(_pushed(network, side, direction) @ seeds.T)
     z = [torch.stack(each, -1).double() for each in pushed]
     matrix = product(z[0], z[1] if len(z) > 1 else None, pairs) / probes
-    engines = {name: "sketch" for name, w in weights.items() if w}
-    error = _error(z[0], z[-1], matrix, pairs)
-    return Kernel(matrix, engines=engines, sketch_error=error, **told)
+    return matrix, _error(z[0], z[-1], matrix, pairs)
 
 
 def _pushed(network: Network, inputs: Inputs, direction: dict[str, Tensor]) -> Tensor:
