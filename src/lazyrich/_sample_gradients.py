@@ -115,9 +115,7 @@ class Lookups:
 Made = dict[str, SampleGradients]
 
 
-def sample_gradients(
-    module: nn.Module, call: Call, g: Tensor, n: int, axis: int
-) -> Made:
+def sample_gradients(module: nn.Module, call: Call, g: Tensor, n: int, axis: int) -> Made:
     """Of the parameters of a module that require gradients, by name.
 
     Args:

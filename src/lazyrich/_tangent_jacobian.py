@@ -11,6 +11,7 @@ from torch.func import vjp, vmap
 
 from ._inputs import Inputs
 from ._network import Network
+from .errors import LazyrichError
 
 VMAPPED, LOOPED = "jacobian", "jacobian, sample by sample"
 
@@ -43,7 +44,7 @@ def jacobian(
                 made = _vmapped(network, names, part, seeds)
             except torch.OutOfMemoryError:
                 raise
-            except (RuntimeError, NotImplementedError):  # what vmap cannot trace, in many words
+            except Exception:  # what vmap cannot trace, in many words; others come back below
                 engine = LOOPED
                 continue
         else:
@@ -97,7 +98,13 @@ def _looped(
 def _rows(
     network: Network, parameters: list[torch.nn.Parameter], one: Inputs, seeds: Tensor
 ) -> Iterator[tuple[Tensor, ...]]:
-    outputs = network(one)
+    try:
+        outputs = network(one)
+    except Exception as error:
+        raise LazyrichError(
+            f"the model does not run on a sample by itself ({error}): outputs that depend on other "
+            "samples have no kernel of single samples. sketch=... serves them."
+        ) from error
     for seed in seeds:
         if outputs.requires_grad:
             yield torch.autograd.grad(

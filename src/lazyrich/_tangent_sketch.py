@@ -6,8 +6,8 @@ from math import sqrt
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.func import jvp
 
+from ._forward_mode import pushed
 from ._inputs import Inputs
 from ._network import Network
 from ._tangent_gram import Pairs, product
@@ -47,7 +47,7 @@ def _pushed(network: Network, inputs: Inputs, direction: dict[str, Tensor]) -> T
     """J v, for all samples and outputs at once."""
     at = {name: p.detach() for name, p in network.parameters.items()}
     with network.same_draws():
-        return jvp(lambda p: network.at(p, inputs), (at,), (direction,))[1]  # type: ignore[no-any-return]
+        return pushed(lambda p: network.at(p, inputs), at, direction)[1]
 
 
 def _error(
