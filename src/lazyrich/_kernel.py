@@ -31,6 +31,7 @@ class Kernel:
         engines: by parameter how its part was computed: `outer` (inputs times gradients),
             `positions` (the same for pairs of positions), `gradients` (of single samples, by
             hooks), `jacobian` (by torch.func, or sample by sample), `unused` or `sketch`.
+        dtype: what it was computed in.
         certificate: largest relative error, over parameters, of u' K v beside ordinary backward
             passes; None where it was not asked for.
         sketch_error: expected relative error in Frobenius norm; None for an exact kernel.
@@ -43,6 +44,7 @@ class Kernel:
     classes: int
     terms: Mapping[str, Tensor] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
+    dtype: str = "float64"
     certificate: float | None = None
     sketch_error: float | None = None
 

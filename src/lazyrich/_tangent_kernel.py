@@ -93,18 +93,27 @@ def ntk(
         seen = look(network, left if right is None or n >= m else right)
         seeds = _seeds(kind, seen.outputs, logit).to(network.device, network.dtype)
         pairs = _PAIRS.get(kind, "sum")
+        told = str(network.dtype).removeprefix("torch.")
         if sketch is not None:
             found = sketched(network, (left, right), seeds, pairs, by_name, sketch, seed)
             engines = {name: "sketch" for name, w in by_name.items() if w}
             return Kernel(
-                found[0], kind, n, m, seen.outputs, engines=engines, sketch_error=found[1]
+                found[0], kind, n, m, seen.outputs, {}, engines, told, sketch_error=found[1]
             )
         kept = {name: _kept(name, by) for name in by_name}
         plan = _plan(network, seen, (n, None if right is None else m), pairs, seeds, kept, memory)
         total = TangentSum(network, (left, right), seeds, pairs, by_name, kept)
         total.add(seen, plan, certify, seed)
     return Kernel(
-        total.matrix, kind, n, m, seen.outputs, total.terms, total.engines, total.certificate
+        total.matrix,
+        kind,
+        n,
+        m,
+        seen.outputs,
+        total.terms,
+        total.engines,
+        told,
+        total.certificate,
     )
 
 
