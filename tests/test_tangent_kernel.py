@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracles import tangent_kernel as oracle
+from oracles import jacobians as oracle
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations

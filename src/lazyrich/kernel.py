@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from ._evaluation import Cell, Heading, Table, records
 from ._kernel import Kernel
@@ -118,10 +119,11 @@ def _targets(labels: Any, kernel: Kernel) -> Tensor:
     if len(found) != kernel.n or found.ndim > 2:
         raise ShapeError(f"{kernel.n} samples came with labels of {tuple(found.shape)}.")
     if found.ndim == 1 and not found.is_floating_point():
-        member = torch.unique(found, return_inverse=True)[1]
-        found = torch.nn.functional.one_hot(member)
-        if kernel.kind == "full" and found.shape[1] < kernel.classes:
-            found = torch.nn.functional.pad(found, (0, kernel.classes - found.shape[1]))
+        if kernel.kind == "full":  # where a label is the number of an output
+            outputs = torch.arange(kernel.classes, device=found.device)
+            found = (found[:, None] == outputs).long()
+        else:
+            found = one_hot(torch.unique(found, return_inverse=True)[1])
     found = found.double().reshape(kernel.n, -1)
     if kernel.kind != "full":
         return found
