@@ -1,6 +1,6 @@
 """What tangent kernels say: measures of them, linearized models, regression, and known limits.
 
-    >>> from lazyrich import kernel
+>>> from lazyrich import kernel
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,13 +13,37 @@ from torch.nn.functional import one_hot
 
 from ._evaluation import Cell, Heading, Table, records
 from ._kernel import Kernel
+from ._linearised import Linearised, remainder
 from ._records import Records
 from .errors import LazyrichError, ShapeError, UnknownName
 from .measures import CATALOGUE, Measure
+from .measures.infinite_width import arc_cosine_ntk
+from .measures.kernel_regression import (
+    Gap,
+    Loss,
+    Regression,
+    accuracy_gap,
+    critical_rate as _critical_rate,
+    kernel_regression,
+    linearised_descent,
+)
 from .measures.tangent_kernel import ntk_velocity
 from .statistics import TangentKernel
 
-__all__ = ["Kernel", "measure", "velocity"]
+__all__ = [
+    "Gap",
+    "Kernel",
+    "Linearised",
+    "Regression",
+    "accuracy_gap",
+    "arc_cosine_ntk",
+    "critical_rate",
+    "kernel_regression",
+    "linearised_descent",
+    "measure",
+    "remainder",
+    "velocity",
+]
 
 _LAYERS = ("ntk_share", "ntk_change", "ntk_growth", "ntk_rotation", "ntk_layer_change")
 _BEFORE = ("ntk_change", "ntk_growth", "ntk_rotation", "ntk_distance", "ntk_layer_change")
@@ -69,15 +93,29 @@ def measure(
     return records(table, shown, heading, {})
 
 
-def velocity(
-    before: Kernel, after: Kernel, duration: float, *, centered: bool = False
-) -> float:
+def velocity(before: Kernel, after: Kernel, duration: float, *, centered: bool = False) -> float:
     """Kernel distance for a unit of time, see `ntk_velocity`.
 
     Raises:
         LazyrichError: no duration above zero, or kernels that do not fit.
     """
     return ntk_velocity(_statistic(after, before, None), duration, centered=centered)
+
+
+def critical_rate(
+    kernel: Kernel, loss: Loss = "mse", *, probabilities: Tensor | None = None
+) -> float:
+    """Learning rate above which the linearized loss grows, see `measures.kernel_regression`.
+
+    Raises:
+        LazyrichError: a kernel that is not of all pairs of outputs: it would allow too much.
+    """
+    if kernel.matrix.ndim != 2 or (kernel.kind != "full" and kernel.classes > 1):
+        raise LazyrichError(
+            f"a {kernel.kind!r} kernel of {kernel.classes} outputs has a smaller largest "
+            "eigenvalue than kind='full', which is needed here."
+        )
+    return _critical_rate(kernel.matrix, kernel.n, loss=loss, probabilities=probabilities)
 
 
 def _cell(part: TangentKernel, m: Measure, kernel: Kernel) -> Cell:
@@ -145,7 +183,9 @@ def _chosen(measures: Sequence[Measure | str] | Measure | str | None) -> list[Me
     for one in asked:
         if isinstance(one, Measure):
             if one.needs is not TangentKernel:
-                raise LazyrichError(f"{one.name}: no measure of kernels. There is {', '.join(known)}.")
+                raise LazyrichError(
+                    f"{one.name}: no measure of kernels. There is {', '.join(known)}."
+                )
             chosen.append(one)
             continue
         hits = [m for name, m in known.items() if fnmatchcase(name, one)]

@@ -167,4 +167,3 @@ def ntk_layer_change(kernel: TangentKernel) -> float:
     if kernel.initial is None:
         raise Undefined("the layer's kernel at the start of training is not known: keep its terms")
     return float((kernel.matrix - kernel.initial).norm() / whole.norm())
-
