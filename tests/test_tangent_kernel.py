@@ -2,12 +2,12 @@
 
 import copy
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from oracles import jacobians as oracle
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import lazyrich as lz
 from lazyrich._kernel import Kernel
 from lazyrich.errors import LazyrichError, MemoryRefused, ShapeError, UnknownName, UnreadableFile
+from oracles import jacobians as oracle
 
 KINDS = ("trace", "full", "class", "sum_logits")
 
@@ -31,7 +32,7 @@ def distance(found: Tensor, wanted: Tensor) -> float:
 
 def mlp(*widths: int, activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for d, w in zip(widths[:-1], widths[1:], strict=True):
+    for d, w in pairwise(widths):
         layers += [nn.Linear(d, w), activation()]
     return nn.Sequential(*layers[:-1]).double()
 

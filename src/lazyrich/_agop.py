@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from operator import add
 from typing import Any, Literal, get_args
 
-from torch import Tensor, nn
+from torch import nn
 
 from ._capture import Capture, Start, at_start
 from ._engine import Model, as_capture

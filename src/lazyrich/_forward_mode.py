@@ -21,8 +21,8 @@ def pushed(
         warnings.catch_warnings(),
     ):  # torch loads rules by a function that it deprecates itself
         warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)
-        value, change = jvp(function, (dict(at),), (dict(direction),))
-    return value, change
+        found: tuple[Tensor, ...] = jvp(function, (dict(at),), (dict(direction),))
+    return found[0], found[1]
 
 
 @contextmanager

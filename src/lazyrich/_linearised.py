@@ -13,7 +13,7 @@ from ._engine import Model, as_capture
 from ._forward_mode import pushed
 from ._network import Network, Out
 from ._session import raw_output
-from .errors import LazyrichError
+from .errors import LazyrichError, ShapeError
 
 Order = Literal[1, 2]
 
@@ -63,7 +63,7 @@ class Linearised(nn.Module):
 
         def outputs(parameters: Mapping[str, Tensor]) -> Tensor:
             returned = functional_call(self.origin, start | dict(parameters), args, kwargs)
-            return self._out(returned)
+            return _a_tensor(self._out(returned))
 
         value, first = pushed(outputs, at, change)
         if self.order == 1:
@@ -146,3 +146,9 @@ def remainder(
             return float(left.norm() / first.norm())
 
         return {group: ratio(names) for group, names in groups.items()}
+
+
+def _a_tensor(returned: Any) -> Tensor:
+    if not isinstance(returned, Tensor):
+        raise ShapeError(f"the model returns {type(returned).__name__}: outputs need a tensor.")
+    return returned

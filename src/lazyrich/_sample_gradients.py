@@ -94,7 +94,8 @@ class Lookups:
 
     def support(self) -> Int[Tensor, " s"]:
         used = torch.unique(self.tokens)
-        return used if self.padding is None else used[used != self.padding]
+        counts: Tensor = used if self.padding is None else used[used != self.padding]
+        return counts
 
     def rows(self, index: Int[Tensor, " q"]) -> Float[Tensor, "n r p"]:
         r, n, t, o = self.g.shape

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -109,7 +109,11 @@ def critical_rate(
 
     Raises:
         LazyrichError: a kernel that is not of all pairs of outputs: it would allow too much.
+        UnknownName: no such loss.
+        ShapeError: probabilities that do not fit.
     """
+    if loss not in get_args(Loss):
+        raise UnknownName("loss", loss, get_args(Loss))
     if kernel.matrix.ndim != 2 or (kernel.kind != "full" and kernel.classes > 1):
         raise LazyrichError(
             f"a {kernel.kind!r} kernel of {kernel.classes} outputs has a smaller largest "

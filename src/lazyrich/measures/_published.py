@@ -231,10 +231,11 @@ def published(
     """Enter a function in the catalogue, with its source and the laws its tests will hold it to.
 
     The first argument's annotation says what it needs: a statistic, `Weights`, a `LinearMap`, a
-    `TangentKernel`, or a `Profile` of the measure that the argument is named after. A further argument named `initial` is
-    the same at the start of training; one named `head` is the weight matrix of the Linear that
-    reads the penultimate features. Arguments with defaults are options. `second_pass` is a function
-    of a batch and of what a first reading has to find: the statistic that its annotation names.
+    `TangentKernel`, or a `Profile` of the measure that the argument is named after. A further
+    argument named `initial` is the same at the start of training; one named `head` is the weight
+    matrix of the Linear that reads the penultimate features. Arguments with defaults are options.
+    `second_pass` is a function of a batch and of what a first reading has to find: the statistic
+    that its annotation names.
 
     Raises:
         ValueError: another function of that name is in the catalogue already.

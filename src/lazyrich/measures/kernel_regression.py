@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import LazyrichError, ShapeError
@@ -28,15 +28,17 @@ class Regression(NamedTuple):
 
 
 def kernel_regression(
-    kernel: Float[Tensor, "n n"],
-    across: Float[Tensor, "m n"],
-    targets: Float[Tensor, "n c"],
+    kernel: Tensor,
+    across: Tensor,
+    targets: Tensor,
     *,
     ridges: Sequence[float] = RIDGES,
     folds: int = 5,
     seed: int = 0,
 ) -> Regression:
-    r"""Kernel ridge regression, $K_{*} (K + r \bar k I)^{-1} Y$ with $\bar k = \operatorname{tr} K / n$.
+    r"""Kernel ridge regression: what a kernel that stays as it is can learn.
+
+    $K_{*} (K + r \bar k I)^{-1} Y$ with $\bar k = \operatorname{tr} K / n$
 
     Of the kernel at the start of training: what a lazy network would reach. Of the kernel at the
     end, the after-kernel: what the kernel that was learned could do by itself. The ridge is chosen
@@ -46,9 +48,9 @@ def kernel_regression(
     arXiv:2105.10585.
 
     Args:
-        kernel: of the training samples.
-        across: of the test samples with them.
-        targets: of the training samples; take the outputs at the start off to start from them.
+        kernel: of the training samples, [n, n].
+        across: of the test samples with them, [m, n].
+        targets: of the training samples, [n, c]; less the outputs at the start, to start there.
         ridges: to choose from, beside the mean of the diagonal.
         folds: of the training samples.
         seed: deals them to the folds.
@@ -80,9 +82,9 @@ def kernel_regression(
 
 
 def linearised_descent(
-    kernel: Float[Tensor, "n n"],
-    across: Float[Tensor, "m n"],
-    targets: Float[Tensor, "n c"],
+    kernel: Tensor,
+    across: Tensor,
+    targets: Tensor,
     rate: float,
     steps: int,
     *,
@@ -91,15 +93,16 @@ def linearised_descent(
 ) -> Float[Tensor, "m c"]:
     r"""What the linearized model has added to its outputs after full-batch gradient descent.
 
-    $K_{*} U \frac{1 - (1 - \eta' \Lambda)^t}{\Lambda} U^\top (Y - f_0)$ with $K = U \Lambda U^\top$,
-    in closed form, no training: the fair comparison with a network after t steps of the same rate.
+    $K_{*} U \frac{1 - (1 - \eta' \Lambda)^t}{\Lambda} U^\top (Y - f_0)$ with
+    $K = U \Lambda U^\top$, in closed form, no training: the fair comparison with a network after t
+    steps of the same rate.
 
     Reference: Lee et al. 2019, arXiv:1902.06720, equations 8-11 in discrete time.
 
     Args:
         kernel: of the training samples: the full one, with targets flattened to one column, or any
             kernel that stands for one for each column of targets.
-        across: of the test samples with them.
+        across: of the test samples with them, [m, n].
         targets: less the outputs at the start.
         rate: the network's learning rate.
         steps: of it.
@@ -125,15 +128,16 @@ def linearised_descent(
         slow < 0.5, -torch.expm1(steps * torch.log1p(-slow.clamp(max=0.5))), 1 - (1 - slow) ** steps
     )
     gain = torch.where(slow > 0, reached / values.clamp(min=1e-300), pace * steps)
-    return across.double() @ (axes @ (gain[:, None] * (axes.T @ targets.double())))
+    learned: Tensor = axes @ (gain[:, None] * (axes.T @ targets.double()))
+    return across.double() @ learned
 
 
 def critical_rate(
-    kernel: Float[Tensor, "n n"],
+    kernel: Tensor,
     samples: int,
     *,
     loss: Loss = "mse",
-    probabilities: Float[Tensor, "s k"] | None = None,
+    probabilities: Tensor | None = None,
 ) -> float:
     r"""The learning rate of gradient descent above which the linearized loss grows.
 
@@ -150,7 +154,7 @@ def critical_rate(
             largest eigenvalue, and would allow too much.
         samples: n; the kernel has n k rows.
         loss: which.
-        probabilities: of the classes, for cross-entropy.
+        probabilities: of the classes, [n, k], for cross-entropy.
 
     Raises:
         ShapeError: a kernel or probabilities that do not fit.
@@ -166,10 +170,9 @@ def critical_rate(
             raise ShapeError("cross-entropy needs the probabilities of all outputs of all samples.")
         p = probabilities.double()
         values, axes = torch.linalg.eigh(torch.diag_embed(p) - p[:, :, None] * p[:, None, :])
-        roots = torch.block_diag(*(axes * values.clamp(min=0).sqrt()[:, None] @ axes.mT))
-        k = roots @ k @ roots
-    elif loss not in ("mse", "half"):
-        raise LazyrichError(f"loss={loss!r}: mse, half or cross_entropy.")
+        roots = axes * values.clamp(min=0).sqrt()[:, None] @ axes.mT
+        blocks = k.view(samples, rows // samples, samples, rows // samples)
+        k = torch.einsum("iab,ibjc,jcd->iajd", roots, blocks, roots).reshape(rows, rows)
     return (rows if loss == "mse" else 2 * samples) / float(torch.linalg.eigvalsh(k)[-1])
 
 
@@ -181,18 +184,17 @@ class Gap(NamedTuple):
     high: float
 
 
-def accuracy_gap(
-    network: Bool[Tensor, " m"], baseline: Bool[Tensor, " m"], *, draws: int = 2000, seed: int = 0
-) -> Gap:
+def accuracy_gap(network: Tensor, baseline: Tensor, *, draws: int = 2000, seed: int = 0) -> Gap:
     """How much more often a network is right than a kernel, by the paired bootstrap.
 
     A gap above zero says that the network is not lazy; none says nothing. Beside the linearized
-    model at the same step it is zero for lazy networks; beside converged regression it may be below.
+    model at the same step it is zero for lazy networks; beside converged regression it may be
+    below.
 
     Reference: Efron & Tibshirani 1993, chapter 13 (percentile intervals).
 
     Args:
-        network, baseline: whether each is right at each test point.
+        network, baseline: whether each is right at each test point, [m].
         draws: of test points with replacement.
         seed: of them.
 

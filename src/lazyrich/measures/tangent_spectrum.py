@@ -3,12 +3,12 @@
 from math import exp
 
 from ..statistics import TangentKernel
-from ._published import Curve, Estimate, published
+from ._published import Curve, Estimate, Invariance, published
 from ._spectra import entropy
 
 INF = float("inf")
 _SPECTRUM = "Jacot, Gabriel & Hongler 2018, arXiv:1806.07572, section 5: eigenvalues are rates"
-_INVARIANT = frozenset({"rotation", "scale", "order"})
+_INVARIANT: frozenset[Invariance] = frozenset({"rotation", "scale", "order"})
 
 
 @published(_SPECTRUM, bounds=(0, INF), invariant={"rotation", "order"})
