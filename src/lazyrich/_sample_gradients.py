@@ -24,6 +24,10 @@ from .errors import ShapeError
 class SampleGradients(Protocol):
     """Of one parameter, from one call of its module."""
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Samples, outputs, and numbers in a row of the parameter."""
+
     def support(self) -> Int[Tensor, " s"]:
         """Rows of the parameter, along its first axis, in which they are not zero throughout."""
 
@@ -48,6 +52,11 @@ class Products:
     groups: int = 1
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        r, n, _, o = self.g.shape
+        return n, r, o if self.transposed else self.x.shape[-1] // self.groups
+
+    @property
     def dense(self) -> bool:
         """Whether every unit sees every input."""
         return self.groups == 1
@@ -61,7 +70,8 @@ class Products:
         if self.transposed:
             found = torch.einsum("ntq,rnto->nrqo", self.x[..., index], self.g)
         elif self.dense:
-            g = self.g[..., index].permute(1, 0, 3, 2).reshape(n, r * len(index), t)
+            g = self.g if len(index) == o else self.g[..., index]
+            g = g.permute(1, 0, 3, 2).reshape(n, r * len(index), t)
             found = g @ self.x
         else:
             seen = self.x.reshape(*self.x.shape[:2], self.groups, -1)[
@@ -77,6 +87,10 @@ class Sums:
 
     values: Float[Tensor, "n r p"]
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.values.shape[0], self.values.shape[1], 1
+
     def support(self) -> Int[Tensor, " s"]:
         return torch.arange(self.values.shape[-1], device=self.values.device)
 
@@ -91,6 +105,11 @@ class Lookups:
     tokens: Int[Tensor, "n t"]
     g: Float[Tensor, "r n t o"]
     padding: int | None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        r, n, _, o = self.g.shape
+        return n, r, o
 
     def support(self) -> Int[Tensor, " s"]:
         used = torch.unique(self.tokens)
@@ -134,6 +153,8 @@ def sample_gradients(module: nn.Module, call: Call, g: Tensor, n: int, axis: int
 def samples_joined(parts: Sequence[SampleGradients]) -> SampleGradients:
     """Of one call that came part by part of the samples, all together."""
     first = parts[0]
+    if len(parts) == 1:
+        return first
     if isinstance(first, Sums):
         return Sums(torch.cat([part.values for part in parts]))  # type: ignore[attr-defined]
     held = "x" if isinstance(first, Products) else "tokens"
@@ -229,6 +250,8 @@ def _rows(name: str, n: int, axis: int, tensor: Tensor) -> Float[Tensor, "n t d"
 
 
 def _each(name: str, n: int, axis: int, g: Tensor) -> Float[Tensor, "r n t o"]:
+    if not axis and g.shape[1] == n:
+        return g.reshape(*g.shape[:2], -1, g.shape[-1])  # without a copy
     return torch.stack([_rows(name, n, axis, one) for one in g])
 
 

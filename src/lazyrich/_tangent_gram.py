@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import Literal, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from ._sample_gradients import Products, SampleGradients
 Pairs = Literal["all", "sum", "each"]
 """Which of the r x r pairs of outputs a kernel holds: all of them, or those of an output with
 itself, summed or each."""
-_BLOCK = 512  # rows of a symmetric product that are made at once
+_BLOCK = 256  # rows of a symmetric product that are made at once
 
 
 class Term(NamedTuple):
@@ -142,19 +143,15 @@ def _by_gradients(
 ) -> Tensor:
     """Whole gradients, for as many rows of the parameter at a time as may be held."""
     support = torch.unique(torch.cat([c.support() for c in (*left, *(right or ()))]))
+    held = sum(prod(side[0].shape) for side in (left, right) if side is not None)
+    at_once = max(1, limit // max(2 * held, 1))
     total: Tensor | None = None
-    at_once = 1
-    start = 0
-    while total is None or start < len(support):
+    for start in range(0, max(len(support), 1), at_once):
         index = support[start : start + at_once]
-        a = _rows(left, index)
         b = None if right is None else _rows(right, index)
-        found = product(a, b, pairs)
+        found = product(_rows(left, index), b, pairs)
         total = found if total is None else total.add_(found)
-        start += at_once
-        held = (a.numel() + (0 if b is None else b.numel())) // max(len(index), 1)
-        at_once = max(1, limit // max(2 * held, 1))  # known after the first row
-        del a, b, found
+    assert total is not None
     return total
 
 

@@ -185,10 +185,8 @@ class _Read:
     def take(self, inputs: Inputs, modules: set[str], seeds: Float[Tensor, "r c"]) -> None:
         """Pass some samples through the model and back from each mixture of outputs."""
         outputs, calls = self._network.watched(inputs, modules)
-        gradients = [
-            torch.zeros(len(seeds), *c.z.shape, dtype=c.z.dtype, device=c.z.device) for c in calls
-        ]
-        if calls and outputs.requires_grad:
+        gradients = [_room(call.z, len(seeds)) for call in calls]
+        if calls:
             for place, seed in enumerate(seeds):
                 found = torch.autograd.grad(
                     outputs,
@@ -198,8 +196,7 @@ class _Read:
                     allow_unused=True,
                 )
                 for kept, gradient in zip(gradients, found, strict=True):
-                    if gradient is not None:
-                        kept[place] = gradient
+                    kept[place] = 0 if gradient is None else gradient
         plain = [call._replace(z=call.z.detach()) for call in calls]
         self._parts.append((len(outputs), plain, gradients))
 
@@ -239,3 +236,8 @@ def _read(
     for start in range(0, n, at_once):
         read.take(network.some(inputs, start, min(start + at_once, n)), modules, seeds)
     return read
+
+
+def _room(z: Tensor, r: int) -> Tensor:
+    """[r, *z] for gradients at z, held sample by sample: products of samples then copy nothing."""
+    return z.new_empty(len(z), r, *z.shape[1:]).transpose(0, 1)
