@@ -121,7 +121,7 @@ class Lookups:
         if not len(index):
             return self.g.new_zeros(n, r, 0)
         order = index.sort()
-        place = torch.searchsorted(order.values, self.tokens).clamp(max=len(index) - 1)
+        place = torch.searchsorted(order.values, self.tokens.contiguous()).clamp(max=len(index) - 1)
         counts = order.values[place] == self.tokens
         if self.padding is not None:
             counts &= self.tokens != self.padding
