@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import lazyrich as lz
 from lazyrich._kernel import Kernel
+from lazyrich._tangent_plan import Plan
 from lazyrich.errors import LazyrichError, MemoryRefused, ShapeError, UnknownName, UnreadableFile
 from oracles import jacobians as oracle
 
@@ -164,29 +167,45 @@ def test_one_logit_and_outputs_taken_out() -> None:
     assert distance(lz.ntk(model, x, kind="single", logit=-2).matrix, found.matrix) < 1e-12
 
 
-@pytest.mark.parametrize("name", ["residual", "transformer", "tied weights", "fused attention"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["residual", "tied weights", "fused attention"])
+@pytest.mark.parametrize("kind", ["full", "trace"])
 def test_little_memory_changes_nothing(name: str, kind: Any, monkeypatch: Any) -> None:
     model, x = MODELS[name]()
-    whole = lz.ntk(model, x, x[:5], kind=kind, by="parameter")
-    passes = []
-    forward = type(model).forward
-    monkeypatch.setattr(
-        type(model), "forward", lambda self, x: passes.append(len(x)) or forward(self, x)
-    )
+    whole = lz.ntk(model, x, kind=kind, by="parameter")
+    planned, plans = Plan.of, []
+    monkeypatch.setattr(Plan, "of", lambda *a: plans.append(planned(*a)) or plans[-1])
     memory = 1e-6
-    while True:
-        try:
-            tight = lz.ntk(model, x, x[:5], kind=kind, by="parameter", memory=memory)
-            break
-        except MemoryRefused:
-            memory *= 1.1
-    assert min(passes[-3:]) < 7
-    assert len(passes) > 6
+    while not plans or plans[-1].block < 7:  # the least that needs no blocks
+        memory *= 1.05
+        with suppress(MemoryRefused):
+            tight = lz.ntk(model, x, kind=kind, by="parameter", memory=memory)
+    assert plans[0].block < 7
+    assert plans[-1].limit < 20_000
     assert distance(tight.matrix, whole.matrix) < 1e-12
     assert tight.terms.keys() == whole.terms.keys()
     for key, term in whole.terms.items():
         torch.testing.assert_close(tight.terms[key], term)
+
+
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("by", [None, "parameter"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_of_samples_make_the_same_kernel(
+    kind: Any, by: Any, other: bool, monkeypatch: Any
+) -> None:
+    model, x = MODELS["residual"]()
+    z = normal(4, 2, 5, 4, seed=1) if other else None
+    whole = lz.ntk(model, x, z, kind=kind, by=by)
+    planned = Plan.of
+    for size in (3, 1):
+        monkeypatch.setattr(Plan, "of", lambda *a, size=size: replace(planned(*a), block=size))
+        found = lz.ntk(model, x, z, kind=kind, by=by)
+        assert distance(found.matrix, whole.matrix) < 1e-12
+        assert found.engines.keys() == whole.engines.keys()
+        assert found.certificate is not None
+        assert found.terms.keys() == whole.terms.keys()
+        for key, term in whole.terms.items():
+            torch.testing.assert_close(found.terms[key], term)
 
 
 def test_too_little_memory_is_refused_with_what_to_do() -> None:
@@ -194,8 +213,8 @@ def test_too_little_memory_is_refused_with_what_to_do() -> None:
     for kind in KINDS:
         with pytest.raises(MemoryRefused, match="kind='trace', or 'sum_logits'"):
             lz.ntk(model, x, kind=kind, memory=1e-7)
-    with pytest.raises(MemoryRefused, match="layer '0'|parameter"):
-        lz.ntk(mlp(2000, 1, 1), normal(200, 2000), memory=0.00285)
+    with pytest.raises(MemoryRefused, match="layer '2'.*numbers for its gradients"):
+        lz.ntk(mlp(2, 3, 200), normal(1, 2), kind="full", memory=0.00101)
 
 
 def test_a_linear_model_has_the_closed_form() -> None:

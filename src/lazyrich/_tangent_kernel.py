@@ -1,6 +1,7 @@
 """The empirical neural tangent kernel of a model."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
@@ -12,10 +13,11 @@ from ._engine import Model, as_capture
 from ._kernel import Kernel, Kind
 from ._network import Network, Out
 from ._ranks import several
+from ._tangent_blocks import in_blocks
 from ._tangent_gram import Pairs
-from ._tangent_plan import Plan, Seen, look
+from ._tangent_plan import Plan, Seen, Task, look
 from ._tangent_sketch import sketched
-from ._tangent_sum import TangentSum
+from ._tangent_sum import Sides, TangentSum
 from .errors import LazyrichError, UnknownName
 
 By = Literal["layer", "parameter"]
@@ -100,10 +102,18 @@ def ntk(
             return Kernel(
                 found[0], kind, n, m, seen.outputs, {}, engines, told, sketch_error=found[1]
             )
+        task = _task(network, seen, (n, None if right is None else m), by_name, pairs, seeds)
         kept = {name: _kept(name, by) for name in by_name}
-        plan = _plan(network, seen, (n, None if right is None else m), pairs, seeds, kept, memory)
-        total = TangentSum(network, (left, right), seeds, pairs, by_name, kept)
-        total.add(seen, plan, certify, seed)
+        count = 1 + len({name for name in kept.values() if name is not None})
+        task = replace(task, kept=count, certify=certify)
+        plan = Plan.of(seen, task, memory, network.dtype, network.device)
+
+        def block(sides: Sides) -> TangentSum:
+            part = TangentSum(network, sides, seeds, pairs, by_name, kept)
+            part.add(seen, task, plan, seed)
+            return part
+
+        total = in_blocks(network, (left, right), pairs, len(seeds), plan.block, block)
     return Kernel(
         total.matrix,
         kind,
@@ -117,21 +127,18 @@ def ntk(
     )
 
 
-def _plan(
+def _task(
     network: Network,
     seen: Seen,
     sizes: tuple[int, int | None],
+    weights: Mapping[str, float],
     pairs: Pairs,
     seeds: Tensor,
-    kept: Mapping[str, str | None],
-    memory: float | None,
-) -> Plan:
-    n, m = sizes
-    copies = {"all": len(seeds) ** 2, "sum": 1, "each": len(seeds)}[pairs]
-    entries = n * (n if m is None else m) * copies
-    count = 1 + len({name for name in kept.values() if name is not None})
-    kernels = entries, count, torch.finfo(network.dtype).bits // 8
-    return Plan.of(seen, sizes, kernels, memory, network.device)
+) -> Task:
+    numbers = {name: network.parameters[name].numel() for name, w in weights.items() if w}
+    shown = {name for unit in seen.units for name in unit.parameters} & numbers.keys()
+    hidden = {name: k for name, k in numbers.items() if name not in shown}
+    return Task(*sizes, pairs, len(seeds), 1, frozenset(shown), hidden, True)
 
 
 def _seeds(kind: Kind, outputs: int, logit: int | None) -> Float[Tensor, "r c"]:

@@ -1,7 +1,7 @@
 """What a tangent kernel will need, as a few samples show, and how to stay within the memory."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -122,70 +122,109 @@ def _units(holders: Mapping[str, set[str]], shown: Mapping[str, tuple[float, flo
 
 
 @dataclass(frozen=True)
+class Task:
+    """What is asked for.
+
+    Attributes:
+        n, m: samples on either side; m None where they are the same.
+        pairs, outputs: which pairs of how many outputs.
+        kept: kernels to keep.
+        shown, hidden: parameters whose gradients modules show, and the numbers in the others.
+        certify: whether the first outputs are done by themselves, to be checked.
+    """
+
+    n: int
+    m: int | None
+    pairs: Pairs
+    outputs: int
+    kept: int
+    shown: frozenset[str]
+    hidden: Mapping[str, int]
+    certify: bool
+
+    @property
+    def entries(self) -> int:
+        """Numbers in a kernel."""
+        copies = {"all": self.outputs**2, "sum": 1, "each": self.outputs}[self.pairs]
+        return self.n * (self.n if self.m is None else self.m) * copies
+
+
+@dataclass(frozen=True)
 class Plan:
     """How much is done at a time.
 
     Attributes:
+        block: samples of each side whose kernel is computed at once.
         samples: in a pass.
         limit: numbers to hold of single samples' gradients, and as many of what they are made of.
-        rows: samples on both sides.
+        rows: samples on both sides of a block.
     """
 
+    block: int
     samples: int
     limit: int
     rows: int
 
     @classmethod
     def of(
-        cls,
-        seen: Seen,
-        sizes: tuple[int, int | None],
-        kernels: tuple[int, int, int],
-        memory: float | None,
-        at: torch.device,
+        cls, seen: Seen, task: Task, memory: float | None, dtype: torch.dtype, at: torch.device
     ) -> "Plan":
         """Divide the memory: a third for passes, gradients, and what they are made of.
 
+        Where that is too little for a layer, blocks of fewer samples are computed one by one, and
+        all passes are made again for each.
+
         Args:
-            sizes: samples on the one side, and on the other where that is not the same.
-            kernels: entries of a kernel, how many are kept, and bytes of a number.
             memory: in GiB; None for half of what is free.
 
         Raises:
-            MemoryRefused: it holds no kernel, or no pass of one sample.
+            MemoryRefused: it holds no kernel, no pass of one sample, or no gradient of one.
         """
-        entries, kept, item = kernels
+        item = torch.finfo(dtype).bits // 8
         allowed = memory * 2**30 if memory is not None else _free(at) / 2
-        needed = entries * (8 * kept + 2 * item)
+        needed = task.entries * (8 * task.kept + 2 * item)
         rest = (allowed - needed) / item / 3
         if rest < seen.graph or rest < 1:
             least = needed + 3 * item * max(seen.graph, 1)
             raise MemoryRefused(
-                f"a kernel of {entries} entries, {kept} of which are kept, needs "
+                f"a kernel of {task.entries} entries, {task.kept} of which are kept, needs "
                 f"{least / 2**30:.3g} GiB and {allowed / 2**30:.3g} GiB are allowed. {_HINT}"
             )
-        n, m = sizes
-        samples = min(max(n, m or 0), max(1, int(rest / max(seen.graph, 1))))
-        return cls(samples, int(rest), n + (m or 0))
+        block = longest = max(task.n, task.m or 0)
+        at_once = max(1, int(rest / max(seen.graph, 1)))
+        while True:
+            sides = min(task.n, block) + min(task.m or task.n, block)
+            rows = task.n if task.m is None and block == longest else sides
+            plan = cls(block, min(block, at_once), int(rest), rows)
+            try:
+                plan._check(seen, task)
+            except MemoryRefused:
+                if block == 1:
+                    raise
+                block = (block + 1) // 2
+            else:
+                return plan
 
-    def seeds(
-        self, seen: Seen, pairs: Pairs, r: int, largest: int, certified: bool
-    ) -> list[tuple[int, int]]:
-        """Mixtures of outputs that are done together, as the first and the one after the last.
+    def _check(self, seen: Seen, task: Task) -> None:
+        """Refuse what would be refused later."""
+        r = max(stop - start for start, stop in self.seeds(seen, task))
+        self.groups(seen, task.shown, r)
+        self.shares(task.hidden, r)
 
-        Args:
-            largest: numbers in a parameter that no module shows.
-        """
-        if pairs == "all" or r == 1:
+    def seeds(self, seen: Seen, task: Task) -> list[tuple[int, int]]:
+        """Mixtures of outputs that are done together, as the first and the one after the last."""
+        r = task.outputs
+        if task.pairs == "all" or r == 1:
             return [(0, r)]
         x, z = sum(u.x for u in seen.units), sum(u.z for u in seen.units)
+        largest = max(task.hidden.values(), default=0)
         fits = (self.limit / self.rows - x) / max(z, 1)
         fits = max(1, int(min(fits, self.limit / self.rows / max(largest, 1))))
-        first = min(CERTIFIED, fits, r) if certified else 0
+        first = min(CERTIFIED, fits, r) if task.certify else 0
         bounds = [*([0] if first else []), *range(first, r, fits), r]
         return list(pairwise(bounds))
 
-    def groups(self, seen: Seen, wanted: set[str], r: int) -> list[list[Unit]]:
+    def groups(self, seen: Seen, wanted: AbstractSet[str], r: int) -> list[list[Unit]]:
         """Units whose gradients are held together.
 
         Raises:

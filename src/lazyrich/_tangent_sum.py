@@ -12,7 +12,7 @@ from ._network import Call, Network
 from ._sample_gradients import SampleGradients, Sums, sample_gradients, samples_joined
 from ._tangent_gram import Pairs, Term, gram
 from ._tangent_jacobian import jacobian
-from ._tangent_plan import Plan, Seen, Unit
+from ._tangent_plan import Plan, Seen, Task, Unit
 from .errors import LazyrichError, ShapeError
 
 Sides = tuple[Inputs, Inputs | None]
@@ -53,19 +53,17 @@ class TangentSum:
         self.certificate: float | None = None
         self._failed: set[str] = set()
 
-    def add(self, seen: Seen, plan: Plan, certify: bool, seed: int) -> None:
+    def add(self, seen: Seen, task: Task, plan: Plan, seed: int) -> None:
         """Compute the whole.
 
         Raises:
-            MemoryRefused: gradients of one layer or parameter do not fit.
+            MemoryRefused: gradients of one parameter that failed its check do not fit.
             LazyrichError: no way of computing a part gives what a backward pass gives.
         """
         numbers = {k: self._network.parameters[k].numel() for k in self._weights}
-        shown = {name for unit in seen.units for name in unit.parameters}
-        hidden = [k for name, k in numbers.items() if name not in shown]
-        blocks = plan.seeds(seen, self._pairs, len(self._seeds), max(hidden, default=0), certify)
-        for start, stop in blocks:
-            check = self._check(start, stop, plan, seed) if certify and not start else None
+        shown = task.shown
+        for start, stop in plan.seeds(seen, task):
+            check = self._check(start, stop, plan, seed) if task.certify and not start else None
             wanted = set(self._weights) - self._failed - (check.unused if check else set())
             wanted -= {name for name, engine in self.engines.items() if engine == "unused"}
             for group in plan.groups(seen, wanted & shown, stop - start):
