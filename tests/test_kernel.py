@@ -1,8 +1,10 @@
 """What tangent kernels say: records, linearized models, regression and known limits."""
 
 import copy
+import re
 from itertools import pairwise
 from math import log, pi
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -441,3 +443,13 @@ def test_the_gap_to_the_time_matched_model_closes_where_training_is_lazy() -> No
         found[alpha] = kernel.accuracy_gap(answers, right)
     assert found[0.3].low > 0.1
     assert abs(found[100.0].value) < 0.03
+
+
+def test_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[1] / "docs" / "measures" / "tangent_kernel.md"
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    for block in blocks:
+        exec(compile(block, page.name, "exec"), {})
+    assert blocks
+    assert (tmp_path / "kernel.safetensors").exists()

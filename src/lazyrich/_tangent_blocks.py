@@ -1,6 +1,7 @@
 """A tangent kernel in blocks of samples, where the memory is too little for all of them at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -39,31 +40,36 @@ def in_blocks(
     n = left.samples(network.axis)
     m = n if right is None else right.samples(network.axis)
     if max(n, m) <= size:
-        whole = compute(sides)
-        return Blocks(whole.matrix, whole.terms, whole.engines, whole.certificate)
+        one = compute(sides)
+        return Blocks(one.matrix, one.terms, one.engines, one.certificate)
     shape = {"all": (n * r, m * r), "sum": (n, m), "each": (r, n, m)}[pairs]
     found = Blocks(torch.zeros(shape, dtype=torch.double, device=network.device), {}, {}, None)
-    for rows in _cuts(n, size):
-        for columns in _cuts(m, size):
-            if right is None and columns[0] < rows[0]:
-                continue
-            other = left if right is None else right
-            same = right is None and rows == columns
-            part = compute(
-                (network.some(left, *rows), None if same else network.some(other, *columns))
-            )
-            mirrored = right is None and not same
-            _put(found.matrix, part.matrix, pairs, r, (rows, columns), mirrored)
-            for name, term in part.terms.items():
-                kept = found.terms.setdefault(name, torch.zeros_like(found.matrix))
-                _put(kept, term, pairs, r, (rows, columns), mirrored)
-            for name, engine in part.engines.items():
-                if engine != "unused":  # by these samples; by others it may be
-                    found.engines[name] = engine
-                found.engines.setdefault(name, engine)
-            if part.certificate is not None:
-                found = found._replace(certificate=max(found.certificate or 0, part.certificate))
+    other = left if right is None else right
+    for rows, columns in product(_cuts(n, size), _cuts(m, size)):
+        if right is None and columns < rows:
+            continue
+        same = right is None and rows == columns
+        second = None if same else network.some(other, *columns)
+        part = compute((network.some(left, *rows), second))
+        mirrored = right is None and not same
+        for whole, of_part in _matrices(found, part):
+            _put(whole, of_part, r if pairs == "all" else 1, (rows, columns), mirrored)
+        found.engines.update({k: e for k, e in part.engines.items() if _tells(e, found.engines, k)})
+        errors = [e for e in (found.certificate, part.certificate) if e is not None]
+        found = found._replace(certificate=max(errors, default=None))
     return found
+
+
+def _matrices(found: Blocks, part: TangentSum) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each whole matrix, with what a block has for it."""
+    yield found.matrix, part.matrix
+    for name, term in part.terms.items():
+        yield found.terms.setdefault(name, torch.zeros_like(found.matrix)), term
+
+
+def _tells(engine: str, known: Mapping[str, str], name: str) -> bool:
+    """Whether it says more than other blocks did: what one does not use another may."""
+    return name not in known or engine != "unused"
 
 
 def _cuts(n: int, size: int) -> Iterator[tuple[int, int]]:
@@ -74,13 +80,15 @@ def _cuts(n: int, size: int) -> Iterator[tuple[int, int]]:
 def _put(
     whole: Tensor,
     part: Tensor,
-    pairs: Pairs,
-    r: int,
+    wide: int,
     at: tuple[tuple[int, int], tuple[int, int]],
     mirrored: bool,
 ) -> None:
-    """Write a block in its place, and where it is mirrored in a symmetric kernel."""
-    wide = r if pairs == "all" else 1
+    """Write a block in its place, and where it is mirrored in a symmetric kernel.
+
+    Args:
+        wide: rows of a sample.
+    """
     rows, columns = (slice(start * wide, stop * wide) for start, stop in at)
     whole[..., rows, columns] = part
     if mirrored:
