@@ -50,12 +50,14 @@ def _one(experiment: Experiment, options: argparse.Namespace) -> int:
     if size != "laptop":
         path = options.output / f"{experiment.key}-{size}.jsonl"
     records, failed = reproduce(experiment, size, path)
+    for name, reason in failed.items():
+        print(f"{name} failed: {reason}", file=sys.stderr)
+    if not records:
+        return 1
     print(experiment.expected.title)
     print(lines(experiment.verdicts(records)))
     page = pages(experiment, records, options.output)
     print(f"wrote {page} and {page.with_name(experiment.key + '.html')}")
-    for name, reason in failed.items():
-        print(f"{name} failed: {reason}", file=sys.stderr)
     return int(bool(failed))
 
 

@@ -28,6 +28,7 @@ from .measures.kernel_regression import (
     linearized_descent,
 )
 from .measures.tangent_kernel import ntk_velocity
+from .measures.time_scales import TimeScales, time_scales
 from .statistics import TangentKernel
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Kernel",
     "Linearized",
     "Regression",
+    "TimeScales",
     "accuracy_gap",
     "arc_cosine_ntk",
     "critical_rate",
@@ -42,6 +44,7 @@ __all__ = [
     "linearized_descent",
     "measure",
     "remainder",
+    "time_scales",
     "velocity",
 ]
 
