@@ -1,5 +1,7 @@
 """AGOP and NFM against Jacobians, closed forms and theorems, on every kind of layer."""
 
+import math
+import statistics
 from collections.abc import Callable
 from math import sqrt
 from pathlib import Path
@@ -10,10 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
 
 import lazyrich as lz
 from lazyrich._agop import Positions
-from lazyrich.errors import LazyrichError, ShapeError, Undefined, UnknownName, UnreadableFile
+from lazyrich.errors import (
+    LazyrichError,
+    NonFinite,
+    ShapeError,
+    Undefined,
+    UnknownName,
+    UnreadableFile,
+)
 from lazyrich.statistics import GradientMoments
 
 
@@ -579,3 +589,147 @@ def test_gradients_in_half_precision_are_multiplied_in_single() -> None:
     g = normal(2000, 1, 4).bfloat16()
     found, exact = (GradientMoments.of([x]).outer for x in (g, g.double()))
     torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-3)
+
+
+class Scaled(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight * 4, self.bias)
+
+
+def test_layers_that_do_not_act_by_their_weights_are_refused() -> None:
+    model, x = nn.Sequential(Scaled(5, 7), nn.Tanh(), nn.Linear(7, 3)), torch.randn(12, 5)
+    records = lz.nfa(model, [x], "nfa_correlation")
+    assert {r.layer: r.status for r in records}["0"] == "failed"
+    assert "not those of its weights" in records.where(layer="0")[0].note
+    with pytest.raises(LazyrichError, match="layer '0': its outputs are not those of its weights"):
+        lz.agop(model, [x], "0")
+    hooked = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+    before = lz.agop(hooked, [x], "0").matrix
+    watching = hooked[0].register_forward_hook(lambda *_: None)
+    torch.testing.assert_close(lz.agop(hooked, [x], "0").matrix, before)
+    watching.remove()
+    hooked[0].register_forward_hook(lambda m, i, o: o * 2)
+    with pytest.raises(LazyrichError, match="not those of its weights"):
+        lz.agop(hooked, [x], "0")
+
+
+def test_samples_for_which_a_layer_does_not_run_count_as_zero() -> None:
+    class Sometimes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(5, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.a(x).tanh() if bool((x > 0).all()) else x)
+
+    torch.manual_seed(0)
+    model, x = Sometimes(), torch.rand(6, 5)
+    alone, both = lz.agop(model, [x], "a"), lz.agop(model, [x, -x], "a")
+    torch.testing.assert_close(both.matrix, alone.matrix / 2)
+    torch.testing.assert_close(lz.agop(model, [-x, x], "a").matrix, both.matrix)
+    with pytest.raises(LazyrichError, match="never ran"):
+        lz.agop(model, [-x], "a")
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_is_named(bad: float) -> None:
+    x = torch.randn(6, 7, dtype=torch.float64)
+    x[2, 3] = bad
+    with pytest.raises(NonFinite):
+        lz.nfa(mlp(), [x])
+
+
+def test_the_last_map_is_trivial_on_tokens_and_places_too() -> None:
+    torch.manual_seed(0)
+    tokens = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+    places = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 3, 1))
+    for model, x in ((tokens, torch.randn(6, 4, 5)), (places, torch.randn(6, 2, 4, 4))):
+        last = lz.nfa(model, [x], "nfa_correlation").where(layer="2")[0]
+        assert last.status == "caution" and "the last linear map" in last.note
+
+
+def test_inference_mode_checkpoints_and_mixed_precision() -> None:
+    class Half(nn.Module):
+        def __init__(self, checkpointed: bool = False) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b = nn.Linear(4, 9), nn.Linear(9, 3)
+            self.checkpointed = checkpointed
+
+        def trunk(self, x: Tensor) -> Tensor:
+            return self.a(x.to(self.a.weight.dtype)).tanh()
+
+        def forward(self, x: Tensor) -> Tensor:
+            z = (
+                checkpoint(self.trunk, x, use_reentrant=False)
+                if self.checkpointed
+                else self.trunk(x)
+            )
+            return self.b(z.float())
+
+    x = torch.randn(6, 4)
+    wanted = lz.agop(Half(), [x], "a").matrix
+    torch.testing.assert_close(lz.agop(Half(checkpointed=True), [x], "a").matrix, wanted)
+    model = Half()
+    with torch.inference_mode():
+        found = lz.agop(model, [x.clone()], "a").matrix
+        with pytest.raises(LazyrichError, match="made in torch.inference_mode"):
+            lz.agop(Half(), [x], "a")
+    torch.testing.assert_close(found, wanted)
+    model.a.bfloat16()
+    torch.testing.assert_close(lz.agop(model, [x], "a").matrix, wanted, rtol=0.05, atol=0.01)
+
+
+def test_frozen_attention_is_read() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model, x = nn.Sequential(layer, nn.Flatten(), nn.Linear(24, 2)), torch.randn(5, 3, 8)
+    wanted = lz.agop(model, [x], "0.self_attn:q.head0").matrix
+    model.requires_grad_(False)
+    torch.testing.assert_close(lz.agop(model, [x], "0.self_attn:q.head0").matrix, wanted)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_halves_of_mixtures_serve_the_diagonal_too() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 12))
+    measure = lz.CATALOGUE["nfa_correlation"].using(power=1.0, off_diagonal=True)
+    data = [torch.randn(60, 20)]
+    exact = lz.nfa(model, data, measure, layers="0")[0].value
+    found = [lz.nfa(model, data, measure, layers="0", probes=2, seed=s)[0].value for s in range(60)]
+    spread = statistics.stdev(found) / 60**0.5
+    assert abs(statistics.mean(found) - exact) < 4 * spread
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"interval": 2.5}, "interval=2.5"),
+        ({"positions": None}, "positions"),
+        ({"measures": 3}, "measures=3"),
+        ({"measures": []}, "measures"),
+        ({"seed": None}, "seed=None"),
+        ({"seed": 2**70}, "seed="),
+        ({"data": [torch.randn(4, 7)[:0]]}, "every batch is empty"),
+        ({"initial": nn.Linear(5, 2)}, "no earlier state"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_named(options: dict[str, Any], told: str) -> None:
+    options = {"data": [normal(4, 7)]} | options
+    with pytest.raises(LazyrichError, match=told):
+        lz.nfa(mlp(), options.pop("data"), **options)
+
+
+def test_sequences_of_other_lengths_are_told_to_be_padded() -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 2))
+    with pytest.raises(ShapeError, match="Pad sequences"):
+        lz.nfa(model, [torch.randn(4, 3, 5), torch.randn(4, 6, 5)])
+
+
+def test_embeddings_keep_their_weights_and_complex_layers_are_refused() -> None:
+    model = nn.Sequential(nn.Embedding(10, 5, max_norm=0.5), nn.Flatten(), nn.Linear(20, 3))
+    before = model[0].weight.clone()
+    lz.nfa(model, [torch.randint(0, 10, (6, 4))])
+    assert torch.equal(model[0].weight, before)
+    with pytest.raises(LazyrichError, match="complex"):
+        lz.nfm(nn.Sequential(nn.Linear(3, 2, dtype=torch.complex64)), "0")

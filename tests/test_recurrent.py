@@ -153,6 +153,31 @@ def test_the_module_comes_back_fused() -> None:
     assert "forward" not in vars(model.rnn)
 
 
+def test_states_go_by_torch_s_own_name() -> None:
+    class Named(Last):
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.ones(1, len(x), 3, dtype=x.dtype)
+            return self.out(self.rnn(input=x, hx=h)[0][:, -1])
+
+    assert lz.agop(Named(made(nn.GRU, 4, 3)), [normal(5, 6, 4)], "rnn:ih_l0").matrix.shape == (4, 4)
+
+
+def test_a_forward_pass_of_its_own_is_not_replaced() -> None:
+    class Louder(nn.GRU):
+        def forward(self, x: Tensor) -> Any:
+            found, h = super().forward(x)
+            return found * 3, h
+
+    with pytest.raises(LazyrichError, match="a forward pass of its own"):
+        lz.agop(Last(made(Louder, 4, 3)), [normal(5, 6, 4)], "rnn:ih_l0")
+    model = Last(made(nn.GRU, 4, 3))
+    patch = model.rnn.forward
+    model.rnn.forward = lambda *a, **k: patch(*a, **k)
+    records = lz.nfa(model, [normal(5, 6, 4)])
+    assert "of its own" in records.where(layer="rnn")[0].note
+    assert "forward" in vars(model.rnn)
+
+
 def test_packed_sequences_are_refused_by_name() -> None:
     class Packed(Last):
         def forward(self, x: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def _cell(alpha: float, seed: int, width: int, rows: int, steps: int) -> Records
     model = Scaled(mlp(_INPUTS, width, width, 1, seed=seed), alpha)
     start = deepcopy(model)
     before, across = lz.ntk(model, x), lz.ntk(model, test, x)
-    rate = 0.5 * kernel.critical_rate(before)
+    rate = 0.25 * kernel.critical_rate(before)
     sgd = torch.optim.SGD(model.network.parameters(), lr=rate)
     taken, loss = 0, torch.inf
     while taken < steps and loss > 1e-5:

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from operator import add
 from typing import Any, Literal, get_args
 
+import torch
 from torch import nn
 
 from ._capture import Capture, Start, at_start
@@ -19,7 +20,7 @@ from ._ranks import several
 from ._records import Records
 from ._source import Source
 from ._wanted import Chosen
-from .errors import LazyrichError, TooFewSamples, UnknownName
+from .errors import EmptyData, LazyrichError, TooFewSamples, UnknownName
 from .measures import CATALOGUE, Measure
 from .measures.neural_feature_ansatz import initial_nfm_correlation, nfa_correlation, nfa_power_scan
 from .statistics import GradientMoments, LinearMap, leave_one_out, total
@@ -67,7 +68,7 @@ def agop(
     part = _part(capture, layer)
     found = _read(capture, data, [part], probes, positions, (1, seed, progress))
     if part.name not in found.maps:
-        raise LazyrichError(f"layer {layer!r} never ran in the forward pass.")
+        raise LazyrichError(f"layer {layer!r}: {found.why_not(part)}.")
     at = found.whole(part.name)
     estimate = f"{found.n} samples, {_stated(found.probes, positions)}"
     return FeatureMatrix("agop", layer, at.factor(1, center), estimate + ", centered" * center)
@@ -132,10 +133,13 @@ def nfa(
     capture = as_capture(model, layers, None)
     parts, problems = _parts(capture)
     if not parts:
-        raise LazyrichError("no layer to measure: none multiplies its inputs by a matrix.")
-    if interval < 0 or interval == 1:
         raise LazyrichError(
-            f"interval={interval}: the number of jackknife blocks is 0 for no interval, "
+            "no layer to measure: none multiplies its inputs by a matrix. A single layer goes into "
+            "an nn.Sequential, which gives it a name."
+        )
+    if isinstance(interval, bool) or not isinstance(interval, int) or interval < 0 or interval == 1:
+        raise LazyrichError(
+            f"interval={interval!r}: the number of jackknife blocks is 0 for no interval, "
             "or 2 and more (10 is usual)."
         )
     start = None if initial is None else at_start(capture.model, initial)
@@ -145,7 +149,7 @@ def nfa(
     view = _stated(found.probes, positions) + _as_images(found.shape)
     heading = Heading(run, view, seed, step)
     table: Table = {name: {m: found.cell(name, m) for m in shown} for name in found.maps}
-    silent = {p.name: "never ran in the forward pass" for p in parts if p.name not in found.maps}
+    silent = {p.name: found.why_not(p) for p in parts if p.name not in found.maps}
     rows = [failed(n, shown[0], why, heading) for n, why in (problems | silent).items()]
     return records(table, shown, heading, {}) + Records(rows)
 
@@ -159,6 +163,10 @@ class _Maps:
     n: int
     dtype: str
     shape: tuple[int, ...]
+    problems: dict[str, str]
+
+    def why_not(self, part: Part) -> str:
+        return self.problems.get(part.place, "never ran in the forward pass")
 
     def whole(self, name: str) -> LinearMap:
         blocks = self.maps[name]
@@ -187,7 +195,6 @@ def _read(
     _check(probes, positions)
     blocks, seed, progress = options
     sums: dict[str, list[GradientMoments]] = {}
-    n = 0
     shape: tuple[int, ...] = ()
     backward = Backward(
         capture.model, parts, probes=probes, summed=positions == "summed", blocks=blocks, seed=seed
@@ -195,13 +202,17 @@ def _read(
     with backward, closing(Source(data, seed, progress).items()) as items:
         for item in items:
             inputs = capture.inputs(item)
-            n += inputs.samples(capture.samples_axis)
+            if inputs.samples(capture.samples_axis) == 0:
+                continue
             shape = tuple(inputs.tensors()[0].shape[1:])
             for name, moments in backward.read(inputs, capture.samples_axis).items():
                 so_far = sums.get(name)
                 sums[name] = moments if so_far is None else list(map(add, so_far, moments))
         by_name = {p.name: p for p in parts}
         weights = {name: by_name[name].weight(capture.model) for name in sums}
+    n = sum(backward.samples)
+    if n == 0:
+        raise EmptyData("the data holds no samples: every batch is empty.")
     if n < 2 * blocks * (blocks > 1):
         raise TooFewSamples(f"interval={blocks} needs {2 * blocks} samples or more, and saw {n}.")
     before = {name: by_name[name].weight(start) for name in sums} if start is not None else {}
@@ -211,8 +222,15 @@ def _read(
         trivial = name in backward.trivial
         return LinearMap(weights[name], moments, initial, trivial, backward.probes or 0)
 
-    maps = {name: [linear_map(name, m) for m in moments] for name, moments in sums.items()}
-    return _Maps(maps, backward.probes or 0, n, backward.dtype, shape)
+    # samples for which a layer did not run have gradients of zero there
+    maps = {
+        name: [
+            linear_map(name, replace(m, n=torch.tensor(float(count)).to(m.n)))
+            for m, count in zip(moments, backward.samples, strict=True)
+        ]
+        for name, moments in sums.items()
+    }
+    return _Maps(maps, backward.probes or 0, n, backward.dtype, shape, backward.problems)
 
 
 def _parts(capture: Capture) -> tuple[list[Part], dict[str, str]]:
@@ -235,6 +253,8 @@ def _part(capture: Capture, layer: str) -> Part:
     Raises:
         LazyrichError: there is none.
     """
+    if not isinstance(layer, str):
+        raise LazyrichError(f"layer={layer!r}: the name of one layer is needed, such as '0'.")
     module_name = layer.partition(":")[0]
     every = dict(capture.model.named_modules())
     if module_name not in every:
@@ -262,7 +282,7 @@ def _usual(from_start: bool, mixed: bool) -> list[Measure]:
     if from_start:
         changes = [m.using(weights="change"), m.using(weights="change", power=1.0)]
         chosen += [*changes, initial_nfm_correlation]
-    return [*chosen, nfa_power_scan]
+    return chosen if mixed else [*chosen, nfa_power_scan]
 
 
 def _ask(measures: Chosen) -> list[Measure]:
@@ -273,7 +293,9 @@ def _ask(measures: Chosen) -> list[Measure]:
     """
     chosen: list[Measure] = []
     known = {name: m for name, m in CATALOGUE.items() if m.needs is LinearMap}
-    for asked in [measures] if isinstance(measures, (str, Measure)) else measures or ():
+    if not isinstance(measures, str | Measure | Iterable):
+        raise LazyrichError(f"measures={measures!r}: names or measures are needed.")
+    for asked in [measures] if isinstance(measures, str | Measure) else measures:
         hits = (
             [asked]
             if isinstance(asked, Measure)
@@ -285,6 +307,8 @@ def _ask(measures: Chosen) -> list[Measure]:
             if m.needs is not LinearMap:
                 raise LazyrichError(f"{m.name}: lz.nfa() takes {', '.join(known)}.")
         chosen += hits
+    if not chosen:
+        raise LazyrichError(f"measures: none asked for; lz.nfa() takes {', '.join(known)}.")
     return chosen
 
 
@@ -294,7 +318,7 @@ def _check(probes: int | None, positions: str) -> None:
     if probes is not None and (not isinstance(probes, int) or probes < 0 or probes % 2):
         raise LazyrichError(f"probes={probes}: an even number of mixtures, 0 or None is needed.")
     if positions not in get_args(Positions):
-        raise UnknownName("positions", positions, get_args(Positions))
+        raise UnknownName("positions", str(positions), get_args(Positions))
 
 
 def _as_images(shape: tuple[int, ...]) -> str:

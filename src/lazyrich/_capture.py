@@ -220,7 +220,12 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def at_start(model: nn.Module, initial: Start) -> nn.Module:
     """The model at the start of training."""
     if isinstance(initial, nn.Module):
-        return unwrapped(initial)
+        start = unwrapped(initial)
+        now, then = ({n: p.shape for n, p in m.named_parameters()} for m in (model, start))
+        if now != then:
+            strange = next(iter(dict(now.items() ^ then.items())))
+            raise LazyrichError(f"initial: no earlier state of this model; {strange!r} differs.")
+        return start
     before = deepcopy(model)
     try:
         before.load_state_dict(initial)

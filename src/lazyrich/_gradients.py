@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ._inputs import Inputs
-from ._linear_maps import Part
+from ._linear_maps import Part, acts_by_its_weights
 from ._recurrent import unrolled
 from ._session import raw_output, uncompiled, undivided
-from ._untouched import Draws, untouched
-from .errors import ShapeError
-from .statistics import GradientMoments, OutputByOutput
+from ._untouched import Draws, unfused_attention, untouched
+from .errors import LazyrichError, NonFinite, ShapeError
+from .statistics import GradientMoments, OutputByOutput, working
 
 EXACT, PROBES = 100, 16  # outputs that are gone back from one by one; mixtures for more of them
 
@@ -56,10 +56,15 @@ class Backward:
         blocks: of samples, for an interval.
         seed: of the mixtures, and of all that the model draws.
 
+    Raises:
+        LazyrichError: weights that know no gradients.
+
     Attributes:
         probes: as decided; known after the first batch.
         trivial: parts that put out the model's outputs themselves; known then, too.
         dtype: of the outputs; known then, too.
+        samples: seen so far, in each block.
+        problems: why a place cannot be read although it ran.
     """
 
     def __init__(
@@ -75,12 +80,19 @@ class Backward:
         self.probes = probes
         self.trivial: set[str] = set()
         self.dtype = ""
+        self.samples = [0] * blocks
+        self.problems: dict[str, str] = {}
+        self._outputs: int | None = None
         self._model, self._parts, self._summed, self._blocks = model, parts, summed, blocks
         tensors = [*model.parameters(), *model.buffers()]
+        if any(t.is_inference() for t in tensors):
+            raise LazyrichError(
+                "the model was made in torch.inference_mode(), and its weights know no gradients: "
+                "make or load it outside."
+            )
         self._device = tensors[0].device if tensors else torch.device("cpu")
         self._draws = Draws(seed, {t.device for t in tensors})
         self._random = torch.Generator().manual_seed(seed)
-        self._samples = 0
         self._open = ExitStack()
 
     def __enter__(self) -> "Backward":
@@ -98,18 +110,43 @@ class Backward:
             axis: of samples, in what goes into the model.
 
         Raises:
-            ShapeError: outputs or activations whose samples cannot be told.
+            ShapeError: outputs or activations whose samples cannot be told, or other outputs than
+                those of the first batch.
+            NonFinite: outputs or activations with NaN or infinity.
         """
-        inputs = inputs.of_tensors(lambda tensor: tensor.to(self._device))
-        n = inputs.samples(axis)
-        block = (torch.arange(n, device=self._device) + self._samples) % self._blocks
-        self._samples += n
         calls: dict[str, list[Call]] = defaultdict(list)
-        with torch.enable_grad(), self._draws.active(), self._watching(calls, n, axis):
-            returned = raw_output(self._model(*inputs.args, **inputs.kwargs))
-            outputs = flat_outputs(returned, n, axis)
-            self.dtype = str(outputs.dtype).removeprefix("torch.")
-            return self._back(outputs, calls, block)
+        with torch.inference_mode(False), torch.enable_grad(), self._draws.active():
+            inputs = inputs.of_tensors(self._here)
+            n = inputs.samples(axis)
+            block = (torch.arange(n, device=self._device) + sum(self.samples)) % self._blocks
+            with self._watching(calls, n, axis):
+                returned = raw_output(self._model(*inputs.args, **inputs.kwargs))
+                outputs = flat_outputs(returned, n, axis)
+                self._check(outputs, calls)
+                # a checkpoint that computes again in the backward pass is seen again, and too late
+                found = self._back(outputs, {place: [*c] for place, c in calls.items()}, block)
+        for b, count in enumerate(torch.bincount(block, minlength=self._blocks).tolist()):
+            self.samples[b] += count
+        return found
+
+    def _here(self, tensor: Tensor) -> Tensor:
+        """On the device of the model; tensors of inference mode know no gradients."""
+        return (tensor.clone() if tensor.is_inference() else tensor).to(self._device)
+
+    def _check(self, outputs: Float[Tensor, "n c"], calls: dict[str, list[Call]]) -> None:
+        self.dtype = str(outputs.dtype).removeprefix("torch.")
+        if self._outputs not in (None, outputs.shape[1]):
+            raise ShapeError(
+                f"the model returns {outputs.shape[1]} numbers a sample, and {self._outputs} for "
+                "the first batch: gradients are summed output by output. Pad sequences to one "
+                "length, or let the model return a fixed number of outputs."
+            )
+        self._outputs = outputs.shape[1]
+        if not bool(outputs.isfinite().all()):
+            raise NonFinite("the model's outputs hold NaN or infinity. Check the data.")
+        for place, made in calls.items():
+            if not all(bool(call.z.isfinite().all()) for call in made):
+                raise NonFinite(f"layer {place.rpartition('.')[0]!r} puts out NaN or infinity.")
 
     def _back(
         self, outputs: Float[Tensor, "n c"], calls: dict[str, list[Call]], block: Int[Tensor, " n"]
@@ -118,7 +155,9 @@ class Backward:
         ran = {place: order for order, place in enumerate(calls)}
         here = [p for p in self._parts if any(c.covers(p) for c in calls.get(p.place, ()))]
         here.sort(key=lambda part: ran[part.place])
-        weights = {p.name: p.weight(self._model).to(outputs.dtype) for p in here}
+        if not here:
+            return {}
+        weights = {p.name: p.weight(self._model) for p in here}
         running: dict[str, list[OutputByOutput]] = {}
         for seeds in self._seeds(outputs):
             gradients = dict(
@@ -126,12 +165,12 @@ class Backward:
             )
             for part in here:
                 made = [c for c in calls[part.place] if c.covers(part)]
-                pieces = [_of(part, c, gradients[id(c.z)]) for c in made]
-                rows = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
-                if rows.shape[1:] == (1, seeds.shape[1]) and torch.equal(rows[:, 0], seeds):
+                if len(made) == 1 and _same_numbers(gradients[id(made[0].z)], seeds):
                     self.trivial.add(part.name)
+                pieces = [working(_of(part, c, gradients[id(c.z)])) for c in made]
+                rows = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
                 w, d = weights[part.name].shape
-                rows = rows @ weights[part.name] if w > d else rows
+                rows = rows @ weights[part.name].to(rows.dtype) if w > d else rows
                 rows = rows.sum(1, keepdim=True) if self._summed else rows
                 if part.name not in running:
                     fresh = [OutputByOutput(bool(self.probes)) for _ in range(self._blocks)]
@@ -154,6 +193,19 @@ class Backward:
                 seeds[:, place] = 1
                 yield seeds
 
+    def _after(
+        self, part: Part, keep: Callable[[Tensor], Tensor], module: nn.Module, x: Any, z: Any
+    ) -> Any:
+        if not isinstance(z, Tensor) or part.place in self.problems:
+            return None
+        if not acts_by_its_weights(module, x, z):
+            self.problems[part.place] = (
+                "its outputs are not those of its weights: its forward pass or a hook changes "
+                "them, and the matrix that acts is not known"
+            )
+            return None
+        return keep(z)
+
     @contextmanager
     def _watching(self, calls: dict[str, list[Call]], n: int, axis: int) -> Iterator[None]:
         """Hooks on modules; attention read by its weights, recurrent modules in steps."""
@@ -172,6 +224,7 @@ class Backward:
             return z if part is None else keep(part, z, axis=0)
 
         with ExitStack() as watching:
+            watching.enter_context(unfused_attention())
             recurrent = {}
             for part in by_place.values():
                 module = self._model.get_submodule(part.module)
@@ -180,16 +233,12 @@ class Backward:
                 elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
                     recurrent[part.module] = module
                 else:
-                    hook = partial(_after, partial(keep, part))
+                    hook = partial(self._after, part, partial(keep, part))
                     watching.callback(module.register_forward_hook(hook).remove)
             for name, module in recurrent.items():
                 watching.enter_context(unrolled(name, module, partial(step, name)))
             watching.enter_context(_projections_watched(inside, keep))
             yield
-
-
-def _after(keep: Callable[[Tensor], Tensor], module: nn.Module, _: Any, output: Any) -> Any:
-    return keep(output) if isinstance(output, Tensor) else None
 
 
 @contextmanager
@@ -226,6 +275,11 @@ def _gradients(outputs: Tensor, tensors: list[Tensor], seeds: Tensor) -> list[Te
         return [torch.zeros_like(t) for t in tensors]
     found = torch.autograd.grad(outputs, tensors, seeds, retain_graph=True, allow_unused=True)
     return [torch.zeros_like(t) if g is None else g for g, t in zip(found, tensors, strict=True)]
+
+
+def _same_numbers(gradient: Tensor, seeds: Float[Tensor, "n c"]) -> bool:
+    """Whether a layer's outputs are the model's, be it in another shape."""
+    return gradient.numel() == seeds.numel() and torch.equal(gradient.reshape(seeds.shape), seeds)
 
 
 def _of(part: Part, call: Call, gradient: Tensor) -> Float[Tensor, "n p w"]:

@@ -4,8 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from ._recurrent import is_plain
 
 NO_MATRIX = "no linear, convolutional or attention layer: no one matrix acts on its inputs"
 _REASONS: Mapping[type[nn.Module], str] = {
@@ -17,6 +20,7 @@ _REASONS: Mapping[type[nn.Module], str] = {
     nn.EmbeddingBag: "its inputs are counts of words: a matrix over the vocabulary says no more",
     nn.modules.conv._ConvTransposeNd: "a transposed convolution has no patches of its input",
 }
+_PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _HEADED = {"query", "key", "value", "q_proj", "k_proj", "v_proj", "q_lin", "k_lin", "v_lin"}
 _HEADED |= {"q", "k", "v", "to_q", "to_k", "to_v"}
 _FUSED = {"c_attn", "qkv", "in_proj", "query_key_value"}
@@ -73,8 +77,10 @@ def linear_maps(
     """
     if isinstance(module, nn.MultiheadAttention):
         return list(_of_attention(name, module, split))
+    if any(p.is_complex() for p in module.parameters(recurse=False)):
+        return []
     if isinstance(module, nn.RNNBase | nn.RNNCellBase):
-        return list(_of_recurrent(name, module))
+        return list(_of_recurrent(name, module)) if is_plain(module) else []
     if isinstance(module, nn.modules.conv._ConvTransposeNd):
         return []
     if isinstance(module, nn.modules.conv._ConvNd):
@@ -92,10 +98,30 @@ def is_transposed(module: nn.Module) -> bool:
 
 def why_none(module: nn.Module) -> str:
     """Why a module has no linear maps."""
+    if any(p.is_complex() for p in module.parameters(recurse=False)):
+        return "complex weights, which this is not defined for here"
+    if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        return "a recurrent module with a forward pass of its own, whose steps are not known"
     if isinstance(module, nn.modules.conv._ConvNd) and module.groups > 1:
         return "a grouped convolution: each group has a matrix of its own over a few channels"
     found = (told for kind, told in _REASONS.items() if isinstance(module, kind))
     return next(found, NO_MATRIX)
+
+
+def acts_by_its_weights(module: nn.Module, x: Any, z: Tensor) -> bool:
+    """Whether z is what the module's weights make of x.
+
+    Looked at only where a subclass, a patch or another hook could have made something else of it.
+    """
+    base: Any = next((k for k in type(module).__mro__ if k in _PLAIN), None)
+    plain = base is not None and type(module).forward is base.forward
+    if base is None or (plain and "forward" not in vars(module) and len(module._forward_hooks) < 2):
+        return True
+    with torch.no_grad():
+        expected: Tensor = base.forward(module, *x)
+    tolerance = torch.finfo(z.dtype).eps ** 0.5
+    same = expected.shape == z.shape and expected.dtype == z.dtype
+    return same and torch.allclose(expected, z, rtol=tolerance, atol=tolerance)
 
 
 def _by_head(whole: Part, module: Any, parent: nn.Module | None) -> list[Part]:

@@ -12,10 +12,18 @@ from torch.nn.utils.rnn import PackedSequence
 
 from .errors import LazyrichError
 
-Recurrent = nn.RNNBase | nn.RNNCellBase
 Seen = Callable[[str, Tensor], Tensor]
 # what a product with the weights of that name becomes; samples come first in it
 State = tuple[Tensor, ...]  # h, and c of an LSTM
+
+
+_KINDS = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether it computes what torch's own recurrent modules compute, and nothing else."""
+    own = any(type(module).forward is kind.forward for kind in _KINDS)
+    return own and "forward" not in vars(module)
 
 
 @contextmanager
@@ -27,13 +35,13 @@ def unrolled(name: str, module: nn.Module, seen: Seen) -> Iterator[None]:
     """
     run = _sequence if isinstance(module, nn.RNNBase) else _cell
 
-    def forward(x: Any, state: Any = None) -> Any:
-        if isinstance(x, PackedSequence):
+    def forward(input: Any, hx: Any = None) -> Any:  # as torch names them
+        if isinstance(input, PackedSequence):
             raise LazyrichError(
                 f"layer {name!r} is given a packed sequence, whose steps cannot be read: "
                 "give it padded ones, or leave it out of the layers."
             )
-        return run(module, x, state, seen)
+        return run(module, input, hx, seen)
 
     module.forward = forward
     try:

@@ -3,11 +3,14 @@
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+
+from .errors import LazyrichError
 
 
 @contextmanager
@@ -20,7 +23,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     modules = list(model.modules())
     modes = [module.training for module in modules]
     buffers = [dict(module._buffers.items()) for module in modules]
-    values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    values = [(t, t.detach().clone()) for t in (*model.buffers(), *_renormalized(modules))]
     try:
         for module in modules:
             module.training = False
@@ -30,9 +33,15 @@ def untouched(model: nn.Module) -> Iterator[None]:
             module.training = mode
             _hold(module, held)
         with torch.no_grad():
-            for buffer, before in values:
-                if not torch.equal(buffer, before):
-                    buffer.copy_(before)
+            for tensor, before in values:
+                if not torch.equal(tensor, before):
+                    tensor.copy_(before)
+
+
+def _renormalized(modules: list[nn.Module]) -> list[torch.Tensor]:
+    """Weights that a forward pass changes: embeddings with a largest norm."""
+    tables = (m for m in modules if isinstance(m, nn.Embedding | nn.EmbeddingBag))
+    return [m.weight for m in tables if m.max_norm is not None]
 
 
 def _hold(module: nn.Module, buffers: dict[str, torch.Tensor | None]) -> None:
@@ -44,6 +53,17 @@ def _hold(module: nn.Module, buffers: dict[str, torch.Tensor | None]) -> None:
             module._buffers[name] = buffer
 
 
+@contextmanager
+def unfused_attention() -> Iterator[None]:
+    """nn.MultiheadAttention as it is written: its fast path shows no products and no gradients."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
 class Draws:
     """A stream of random numbers of its own, for torch, numpy and `random` alike.
 
@@ -53,6 +73,7 @@ class Draws:
     """
 
     def __init__(self, seed: int, devices: Iterable[torch.device] = ()) -> None:
+        seed = _checked(seed)
         self._devices = [d for d in devices if d.type == "cuda"]
         outside = self._states()
         torch.default_generator.manual_seed(seed)
@@ -99,6 +120,12 @@ class Draws:
             torch.cuda.set_rng_state(state, device)
         np.random.set_state(states[2])  # noqa: NPY002
         random.setstate(states[3])
+
+
+def _checked(seed: Any) -> int:
+    if isinstance(seed, Integral) and seed is not True and 0 <= int(seed) < 2**63:
+        return int(seed)
+    raise LazyrichError(f"seed={seed!r}: a whole number from 0 to 2**63 - 1 is needed.")
 
 
 def _differ(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:

@@ -67,6 +67,10 @@ def nfa_power_scan(layer: LinearMap) -> Curve:
 
     Which power fits depends on how many layers come after: none is right for all layers.
     """
+    if layer.probes:
+        raise Undefined(
+            "random mixtures of outputs lower most of these; nfa_correlation with a power says so"
+        )
     nfm = _Entries.of(layer.weight)
     each = range(1, _POWERS + 1)
     return {
@@ -170,6 +174,9 @@ def _agreement(
     sums, count, squares = (a.total, b.total), d * d, (a.squares, square)
     if off_diagonal:
         each = [float(e.diagonal.square().sum()) for e in (a, b)]
+        if halves is not None:
+            first, second = (half.square().sum(0) for half in halves)
+            each[1] = float(first @ second)
         both, sums, count = both - diagonals, outside, max(d * (d - 1), 1)
         squares = (a.squares - each[0], square - each[1])
     else:

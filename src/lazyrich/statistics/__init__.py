@@ -1,6 +1,7 @@
 """Sufficient statistics: all that a measure may know about a stream of activations."""
 
 from ._base import Batch, Statistic, leave_one_out, total
+from ._centering import working
 from .classes import NO_LABEL, ClassCounts, ClassMoments
 from .clouds import Clouds
 from .gradients import GradientMoments, OutputByOutput
@@ -40,4 +41,5 @@ __all__ = [
     "leave_one_out",
     "total",
     "top_directions",
+    "working",
 ]

@@ -10,7 +10,10 @@ from torch import Tensor
 from ..errors import Undefined
 from .gradients import GradientMoments
 
-_SILENT = "no output depends on this layer: all gradients are zero"
+_SILENT = (
+    "no output depends on this layer: all gradients are zero, or the model cuts them off "
+    "(detach, torch.no_grad)"
+)
 _ROUNDING = 1e-12  # eigenvalues below so much of the largest
 
 
