@@ -24,10 +24,10 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if options.gallery:
         done = [(e, Records.load(e.committed)) for e in known.values() if e.committed.exists()]
-        print(f"wrote {gallery(done, options.output)} and {write_results(done)}")
+        print(f"wrote {gallery(done, options.out)} and {write_results(done)}")
         return 0
     if options.name not in known:
-        print(f"no experiment {options.name!r}: {', '.join(known)}", file=sys.stderr)
+        print(f"which one? {options.name!r} is none of {', '.join(known)}", file=sys.stderr)
         return 2
     try:
         return _one(known[options.name], options)
@@ -48,7 +48,7 @@ def _one(experiment: Experiment, options: argparse.Namespace) -> int:
     size = "quick" if options.quick else "full" if options.full else "laptop"
     path = experiment.committed
     if size != "laptop":
-        path = options.output / f"{experiment.key}-{size}.jsonl"
+        path = options.out / f"{experiment.key}-{size}.jsonl"
     records, failed = reproduce(experiment, size, path)
     for name, reason in failed.items():
         print(f"{name} failed: {reason}", file=sys.stderr)
@@ -56,20 +56,22 @@ def _one(experiment: Experiment, options: argparse.Namespace) -> int:
         return 1
     print(experiment.expected.title)
     print(lines(experiment.verdicts(records)))
-    page = pages(experiment, records, options.output)
+    page = pages(experiment, records, options.out)
     print(f"wrote {page} and {page.with_name(experiment.key + '.html')}")
     return int(bool(failed))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser = argparse.ArgumentParser(prog="reproduce", description=__doc__)
     parser.add_argument("name", nargs="?", default="", help="which; --list shows all")
     parser.add_argument("--list", action="store_true", help="all reproductions")
     parser.add_argument("--gallery", action="store_true", help="a page over all committed records")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument("--quick", action="store_true", help="a smoke test; records are kept apart")
     sizes.add_argument("--full", action="store_true", help="the paper's scale; records apart")
-    parser.add_argument("-o", "--output", type=Path, default=Path("reproduced"), help="folder")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("reproduced"), help="folder for the pages"
+    )
     return parser
 
 

@@ -84,7 +84,8 @@ def _ours(v: Verdict) -> str:
     if not isfinite(v.mean):
         return ""
     interval = f" [{v.low:.3g}, {v.high:.3g}]" if len(v.values) > 1 else ""
-    return f"{v.mean:.3g}{interval}"
+    failed = f", {v.failed} seeds failed" if v.failed else ""
+    return f"{v.mean:.3g}{interval}{failed}"
 
 
 def _write(path: Path, sections: Sequence[str]) -> Path:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from scipy.stats import t
 
-Word = Literal["holds", "holds in sign", "does not hold", "not recoverable", "not run"]
+Word = Literal["holds", "holds in sign", "does not hold", "not recoverable", "not run", "one seed"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Claim:
         paper: the paper's own number, as text.
         low, high: means between these say the same as the paper.
         above, below: a whole interval beyond these has the paper's sign.
+        exact: whether one number is all there is, as of a published table: no seeds, no interval.
         not_recoverable: why it cannot be run; empty where it can.
     """
 
@@ -32,6 +33,7 @@ class Claim:
     high: float = inf
     above: float = -inf
     below: float = inf
+    exact: bool = False
     not_recoverable: str = ""
 
 
@@ -51,6 +53,7 @@ class Verdict:
 
     claim: Claim
     values: tuple[float, ...]
+    failed: int  # seeds without a number
     mean: float
     low: float
     high: float
@@ -85,11 +88,12 @@ def verdicts(told: Expected, outcomes: Mapping[str, Sequence[float]]) -> list[Ve
 
 def judge(claim: Claim, values: Sequence[float]) -> Verdict:
     """Holds: the mean is where the paper's is, and the interval on the paper's side."""
+    failed = sum(not isfinite(v) for v in values)
     values = tuple(v for v in values if isfinite(v))
     if claim.not_recoverable:
-        return Verdict(claim, values, nan, nan, nan, "not recoverable")
+        return Verdict(claim, values, failed, nan, nan, nan, "not recoverable")
     if not values:
-        return Verdict(claim, values, nan, nan, nan, "not run")
+        return Verdict(claim, values, failed, nan, nan, nan, "not run")
     mean = fmean(values)
     n = len(values)
     reach = float(t.ppf(0.975, n - 1)) * stdev(values) / sqrt(n) if n > 1 else 0.0
@@ -101,4 +105,6 @@ def judge(claim: Claim, values: Sequence[float]) -> Verdict:
         word = "holds"
     elif sided and has_sign:
         word = "holds in sign"
-    return Verdict(claim, values, mean, low, high, word)
+    if n == 1 and not claim.exact:
+        word = "one seed"  # whose interval nobody knows
+    return Verdict(claim, values, failed, mean, low, high, word)

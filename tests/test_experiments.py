@@ -33,12 +33,14 @@ def test_verdicts_by_hand() -> None:
     assert judge(near, [0.4, 0.41, 0.39]).word == "does not hold"
     assert judge(near, [0.2, 0.9, 1.6]).word == "does not hold"  # nobody knows on which side it is
     assert judge(near, []).word == "not run"
-    assert judge(Claim("c", "says", low=0.8), [0.7]).word == "does not hold"
+    assert judge(Claim("c", "says", low=0.8, exact=True), [0.7]).word == "does not hold"
+    assert judge(Claim("c", "says", low=0.8, exact=True), [0.9]).word == "holds"
+    assert judge(Claim("c", "says", low=0.8), [0.9]).word == "one seed"
     assert judge(Claim("c", "says", not_recoverable="no data"), [0.9]).word == "not recoverable"
     one = judge(near, [0.9])
     assert (one.low, one.high) == (0.9, 0.9)
     three = judge(near, [0.8, 0.9, 1.0, float("nan")])
-    assert three.mean == pytest.approx(0.9)
+    assert three.mean == pytest.approx(0.9) and three.failed == 1
     assert three.high - three.low == pytest.approx(2 * 4.30265273 * 0.1 / 3**0.5, rel=1e-6)
 
 
@@ -137,7 +139,7 @@ def test_the_command_line(
     assert main(["--list"]) == 0
     assert ALL[0].key in capsys.readouterr().out
     assert main(["nothing"]) == 2
-    assert "no experiment 'nothing'" in capsys.readouterr().err
+    assert "'nothing' is none of" in capsys.readouterr().err
     assert command(["reproduce", "nothing"]) == 2
     monkeypatch.setenv("LAZYRICH_DATA", str(tmp_path / "nowhere"))
     cifar.cache_clear()

@@ -366,7 +366,7 @@ def test_data_that_cannot_be_used_is_refused() -> None:
         RFMRegressor().fit(x, y, X_val=x, y_val=np.stack([y, y], 1))
     with pytest.raises(UnknownName, match="no class of y matches '2'"):
         RFMClassifier().fit(*signs(30), X_val=signs(30)[0], y_val=np.full(30, 2))
-    with pytest.raises(LazyrichError, match="overflow when they are squared"):
+    with pytest.raises(LazyrichError, match="squares overflow"):
         RFMRegressor(selection=None).fit(1e200 * x, y)
     with pytest.raises(MemoryRefused, match="max_leaf_size"):
         (refused := RFMRegressor(memory_limit=1e-6)).fit(x, y)
@@ -385,3 +385,12 @@ def test_a_bar_where_a_fit_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     for progress in (True, False):
         RFMRegressor(selection=None, iterations=1, progress=progress).fit(*product(30, 3))
     assert shown == [("learning from 30 rows", 2, None), ("learning from 30 rows", 2, True)]
+
+
+def test_numbers_whose_squares_overflow() -> None:
+    x, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30.0)
+    with pytest.raises(LazyrichError, match="squares overflow"):
+        RFMRegressor().fit(x * 1e160, y)
+    machine = RFMRegressor().fit(x, y)
+    far, near = machine.predict(np.array([[1e160, 0, 0], [0.1, 0, 0]]))
+    assert far == 0 and near == pytest.approx(machine.predict([[0.1, 0, 0]])[0])

@@ -1,19 +1,18 @@
 """A matrix over the inputs of a layer, kept as a factor of it."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from ._tensor_file import write_tensors
 from .errors import LazyrichError, UnreadableFile
 from .statistics import top_directions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class FeatureMatrix:
     """F'F, the AGOP or the NFM of a layer, in float64.
 
@@ -48,8 +47,8 @@ class FeatureMatrix:
         Raises:
             LazyrichError: k is no number above zero.
         """
-        if k < 1:
-            raise LazyrichError(f"k={k}: one direction or more.")
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise LazyrichError(f"k={k!r}: one direction or more.")
         return top_directions(self.factor, k)
 
     def save(self, path: str | Path) -> Path:
@@ -58,19 +57,12 @@ class FeatureMatrix:
         Raises:
             LazyrichError: the file cannot be written.
         """
-        path = Path(path)
-        part = path.with_name(f".{path.name}.{os.getpid()}")
         told = {"kind": self.kind, "layer": self.layer, "note": self.note}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                save_file({"factor": self.factor.contiguous().cpu()}, part, metadata=told)
-                part.replace(path)
-            finally:
-                part.unlink(missing_ok=True)
-        except (OSError, SafetensorError) as error:
-            raise LazyrichError(f"cannot write the matrix to {path}: {error}") from error
-        return path
+        return write_tensors(path, {"factor": self.factor}, told, "the matrix")
+
+    def __repr__(self) -> str:
+        (m, d), note = self.factor.shape, f", {self.note}" * bool(self.note)
+        return f"FeatureMatrix({self.kind} of {self.layer!r}, {d} x {d} of rank <= {m}{note})"
 
     @classmethod
     def load(cls, path: str | Path) -> "FeatureMatrix":

@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import operator
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import distributed
 
 from ._cache import fingerprint
@@ -24,6 +23,7 @@ from ._ranks import gathered
 from ._records import Records
 from ._schedules import Schedule, log_spaced
 from ._source import Source
+from ._tensor_file import write_tensors
 from ._views import View
 from ._wanted import Chosen, Wanted
 from .errors import LazyrichError, NonFinite
@@ -253,10 +253,7 @@ def _save(start: Snapshot, path: Path, probe: str) -> None:
     tensors = {f"weights/{name}": tensor for name, tensor in start.weights.tensors.items()}
     for layer, points in start.points.items():
         tensors |= {f"points/{layer}/x": points.x, f"points/{layer}/samples": points.samples}
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    plain = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
-    save_file(plain, part, metadata={"probe": probe})
-    part.replace(path)
+    write_tensors(path, tensors, {"probe": probe}, "the start of the run")
 
 
 def _load(path: Path) -> Snapshot | None:

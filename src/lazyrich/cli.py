@@ -14,13 +14,12 @@ from .errors import LazyrichError, UnknownName
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; 0 for success, 2 for what the user can mend, 1 otherwise."""
-    parser = _parser()
-    arguments, rest = parser.parse_known_args(argv)
-    if rest and arguments.do is not _reproduce:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    arguments.rest = rest
+    argv = list(sys.argv[1:] if argv is None else argv)
     try:
-        status = arguments.do(arguments)
+        if argv[:1] == ["reproduce"]:  # whose options are those of the folder that it runs
+            return _reproduce(argv[1:])
+        arguments = _parser().parse_args(argv)
+        arguments.do(arguments)
         sys.stdout.flush()
     except (LazyrichError, FileNotFoundError) as error:
         print(f"lazyrich: {error}", file=sys.stderr)
@@ -30,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    return status or 0
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,9 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("-o", "--out", type=Path, default=Path("report.html"))
     page.add_argument("--title", default="lazyrich report")
 
-    text = "run one of the papers' experiments again, from a checkout; see --list"
-    again = _verb(verbs, "reproduce", _reproduce, text)
-    again.add_argument("name", nargs="?", help="and options: --quick, --full, --gallery, -o FOLDER")
+    text = "run one of the papers' experiments again, from a checkout; see reproduce --help"
+    verbs.add_parser("reproduce", help=text, add_help=False)
     return parser
 
 
@@ -114,7 +112,7 @@ def _demo(a: argparse.Namespace) -> None:
     print(demo(a.out, seed=a.seed, progress=not a.quiet))
 
 
-def _reproduce(a: argparse.Namespace) -> int:
+def _reproduce(arguments: Sequence[str]) -> int:
     """Reproductions are no part of the package: they stand beside it in a checkout."""
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -127,7 +125,7 @@ def _reproduce(a: argparse.Namespace) -> int:
         ) from error
     finally:
         del sys.path[0]
-    status: int = found.main([*filter(None, [a.name]), *a.rest])
+    status: int = found.main(arguments)
     return status
 
 

@@ -13,7 +13,7 @@ _SAME_POINT = {torch.float32: 4e-7, torch.float64: 1e-14}
 
 
 def blocks(n: int, size: int = ROWS) -> Iterator[tuple[int, int]]:
-    """First and last-but-one of consecutive rows, `size` at a time."""
+    """First row and the one after the last, `size` at a time."""
     return ((start, min(start + size, n)) for start in range(0, n, size))
 
 
@@ -22,8 +22,13 @@ def squared_distances(a: Float[Tensor, "m d"], b: Float[Tensor, "n d"]) -> Float
 
     By one matrix product: rows should be centered, as digits are lost in proportion to their norms.
     """
-    sums = a.square().sum(1)[:, None] + b.square().sum(1)
+    lengths = a.square().sum(1), b.square().sum(1)
+    sums = lengths[0][:, None] + lengths[1]
     squared = torch.addmm(sums, a, b.T, alpha=-2)
+    for far, at in zip(lengths, (squared, squared.T), strict=True):
+        if not bool(far.isfinite().all()):  # squares that the precision does not hold
+            at[~far.isfinite()] = torch.inf
+            sums[sums.isinf()] = 0
     return squared.masked_fill_(squared <= sums.mul_(_SAME_POINT[a.dtype]), 0)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import TooFewSamples
+from ..errors import LazyrichError, TooFewSamples
 
 Array = NDArray[np.floating]
 
@@ -35,6 +35,12 @@ class Rows:
         x, y, weights = x[counted], y[counted], weights[counted]
         if not len(x):
             raise TooFewSamples("all weights are zero: no sample is left to learn from.")
+        with np.errstate(over="ignore"):
+            if not np.isfinite(np.square(x).sum()):
+                raise LazyrichError(
+                    "X holds numbers whose squares overflow: scale the features, as StandardScaler "
+                    "does."
+                )
         x = np.ascontiguousarray(x) + 0  # -0.0 becomes 0.0
         as_bytes = x.view(np.dtype((np.void, x.dtype.itemsize * x.shape[1]))).ravel()
         _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)

@@ -1,16 +1,15 @@
 """Trees of machines as files without code in them: safetensors, with JSON beside the numbers."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from .._tensor_file import write_tensors
 from ..errors import LazyrichError, UnreadableFile
 from ._fitting import Fit
 from ._kernel import Kernel
@@ -35,17 +34,11 @@ def write(path: Path, tree: Tree, about: dict[str, Any]) -> None:
     tensors = {name: torch.from_numpy(np.asarray(getattr(tree, name))) for name in _OF_TREE}
     for number, fit in enumerate(tree.leaves):
         tensors |= {f"{number}.{name}": tensor for name, tensor in _tensors(fit).items()}
-    part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         told = {_KEY: json.dumps(about | {"leaves": len(tree.leaves)}, default=_plain)}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            save_file({n: t.contiguous().cpu() for n, t in tensors.items()}, part, metadata=told)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    except (OSError, SafetensorError, TypeError) as error:
+    except TypeError as error:
         raise LazyrichError(f"cannot write the machine to {path}: {error}") from error
+    write_tensors(path, tensors, told, "the machine")
 
 
 def read(path: Path) -> tuple[Tree, dict[str, Any]]:
