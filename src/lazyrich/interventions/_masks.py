@@ -149,7 +149,7 @@ def mask_inputs(
     for place, mask in enumerate(masks):
         nulls = scores[len(masks) + (place - 1) * draws :][:draws] if place else []
         for measure, score in scores[place].items():
-            found = replace(score.record(measure), run=run, estimator=told, seed=seed)
+            found = replace(score.record(measure, "inputs"), run=run, estimator=told, seed=seed)
             null = fmean(each[measure].value for each in nulls) if nulls else None
             kept = int(mask.kept.sum())
             rows.append(replace(found, index=kept, null=null, d=len(values), dtype="float64"))

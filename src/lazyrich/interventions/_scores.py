@@ -1,7 +1,7 @@
 """How good answers are, sample by sample, and what that comes to with its interval."""
 
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ DEFINED = {
         r"$-\frac1n \sum_i \log \operatorname{softmax}(f(x_i))_{y_i}$",
         "",
         "neither",
-        (0, float("inf")),
+        (0, inf),
     ),
     "squared_error": Definition(
         "squared_error",
@@ -37,8 +37,23 @@ DEFINED = {
         r"$\frac1{nC} \sum_{ic} (f_c(x_i) - y_{ic})^2$",
         "",
         "neither",
-        (0, float("inf")),
+        (0, inf),
     ),
+}
+DEFINED |= {
+    f"{name}_change": Definition(
+        f"{name}_change",
+        f"{named} with an intervention less that without, sample by sample.",
+        rf"$\frac1n \sum_i s_i(\tilde h) - s_i(h)$, s: {name.replace('_', ' ')}",
+        "",
+        "neither",
+        (-1.0 if name == "accuracy" else -inf, 1.0 if name == "accuracy" else inf),
+    )
+    for name, named in (
+        ("accuracy", "Accuracy"),
+        ("cross_entropy", "Cross-entropy"),
+        ("squared_error", "Squared error"),
+    )
 }
 
 
@@ -59,18 +74,23 @@ class Score:
     def value(self) -> float:
         return self.total / self.n
 
-    def record(self, measure: str) -> Record:
-        """With its standard error and 95 % interval, where there are two samples or more."""
-        record = Record("", 0, "inputs", "", measure, None, "", self.value, n=self.n)
+    def record(self, measure: str, layer: str) -> Record:
+        """With its standard error and 95 % interval, where there are two samples or more.
+
+        Wilson's interval where each sample is right or wrong, else Student's.
+        """
+        record = Record("", 0, layer, "", measure, None, "", self.value, n=self.n)
         if self.n < 2:
             return record
         spread = max(self.squares / self.n - self.value**2, 0.0) * self.n / (self.n - 1)
         error = sqrt(spread / self.n)
-        if measure == "accuracy":
-            low, high = binomtest(round(self.total), self.n).proportion_ci(method="wilson")
+        if measure == "accuracy" and self.squares == self.total:
+            found = binomtest(round(self.total), self.n).proportion_ci(method="wilson")
+            low, high = map(float, found)
         else:
+            least, most = DEFINED[measure].bounds
             reach = float(stdtrit(self.n - 1, 0.975)) * error
-            low, high = max(self.value - reach, 0.0), self.value + reach
+            low, high = max(self.value - reach, least), min(self.value + reach, most)
         return replace(record, standard_error=error, low=low, high=high)
 
 
