@@ -109,7 +109,9 @@ def test_siblings_that_repeat_each_other_do_not_narrow_the_interval() -> None:
     twenty = Models(
         [str(at) for at in range(14) for _ in range(20)], {"x": x.repeat(20), "y": y.repeat(20)}
     )
-    a, b = (correlate(m, "x", "y").where(measure="correlation")[0] for m in (one, twenty))
+    a, b = (
+        correlate(m, "x", "y", resamples=300).where(measure="correlation")[0] for m in (one, twenty)
+    )
     assert (a.low, a.high) == pytest.approx((b.low, b.high))
     assert (a.n, b.n) == (14, 280) and a.note == b.note == "14 families"
     naive, right = (partial_correlation(m.columns["x"], m.columns["y"]) for m in (twenty, one))
@@ -119,23 +121,26 @@ def test_siblings_that_repeat_each_other_do_not_narrow_the_interval() -> None:
 def test_intervals_cover_where_families_decide_everything() -> None:
     """x and y have nothing to do with each other, and siblings share both but for a little."""
     covered = trusted = 0
-    for seed in range(40):
+    for seed in range(30):
         rng = np.random.default_rng(seed)
         x, y = rng.normal(size=(2, 15)).repeat(8, 1) + 0.1 * rng.normal(size=(2, 120))
         models = Models([str(at // 8) for at in range(120)], {"x": x, "y": y})
-        row = correlate(models, "x", "y", resamples=200).where(measure="correlation")[0]
+        row = correlate(models, "x", "y", resamples=100).where(measure="correlation")[0]
         assert row.low is not None and row.high is not None
         covered += row.low < 0 < row.high
         trusted += partial_correlation(x, y).p_if_independent < 0.05
-    assert covered >= 33  # of 38 that a perfect interval would give
-    assert trusted >= 16  # where 2 would be right: the reason why families are drawn
+    assert covered >= 24  # of 28 that a perfect interval would give
+    assert trusted >= 12  # where 1 would be right: the reason why families are drawn
 
 
 def test_what_cannot_be_told_says_why() -> None:
     models = table(families=3)
     rows = correlate(models, "x", "y")
     assert all(r.low is None for r in rows)
-    assert "no interval: it takes 5 families" in rows[0].note and rows[0].status == "caution"
+    assert "no interval: it takes 6 families" in rows[0].note and rows[0].status == "caution"
+    few = correlate(table(families=6), "x", "y", resamples=50)[0]
+    assert few.low is not None and few.status == "caution"
+    assert few.note == "6 families, which are few: the interval may be too narrow"
     single = Models([str(at) for at in range(9)], table(families=3, each=3).columns)
     (alone,) = correlate(single, "x", "y").where(measure="within_family_correlation")
     assert alone.status == "undefined" and "does not vary" in alone.note

@@ -6,7 +6,7 @@ from math import inf, isfinite, nan
 
 from .._records import Definition, Record, Records
 from ..errors import LazyrichError, TooFewSamples
-from ._bootstrap import FEWEST, Resampled, resampled
+from ._bootstrap import ENOUGH, FEWEST, Resampled, resampled
 from ._formulas import Columns, Formula, between, partial, plain, slope, variance_added, within
 from ._models import Models
 
@@ -90,7 +90,8 @@ def correlate(
 ) -> Records:
     """How columns go with another, and whether that is more than a difference between families.
 
-    Intervals are those of families drawn again, all siblings together. There is no p-value: with
+    Intervals are those of families drawn again, all siblings together: none with fewer than 6
+    families, and too narrow a one, which a note says, with fewer than 12. There is no p-value: with
     siblings among the models none of the usual ones is right; see `partial_correlation` for it.
 
     Args:
@@ -156,6 +157,9 @@ def _row(record: Record, found: Resampled, columns: Columns, looked_at: int) -> 
         return record
     low, high = interval
     record = replace(record, standard_error=found.standard_error, low=low, high=high)
+    if families < ENOUGH:
+        note = f"{record.note}, which are few: the interval may be too narrow"
+        record = replace(record, status="caution", note=note)
     together = found.interval(1 - 0.05 / looked_at)
     if looked_at > 1 and together is not None:
         note = f"one of {looked_at} columns: [{together[0]:.3g}, {together[1]:.3g}] for all at once"

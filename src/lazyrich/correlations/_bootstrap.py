@@ -9,7 +9,8 @@ from numpy import ndarray
 
 from ._formulas import Columns, Formula
 
-FEWEST = 5  # families: with fewer, drawing them again says too little
+FEWEST = 6  # families: with fewer, drawing them again says nothing
+ENOUGH = 12  # with fewer, intervals by percentiles are too narrow
 
 
 class Resampled(NamedTuple):
