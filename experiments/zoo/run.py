@@ -14,9 +14,16 @@ from experiments.harness import Cell, Size, told
 from experiments.training import accuracy, train
 from experiments.zoo.networks import FAMILIES, SIDE
 from lazyrich import Records
+from lazyrich.correlations import Models, correlate, predict_early
 
 PROBE = 2000  # images whose features are measured
 MEASURES = ["effective_dimension", "effective_dimension_debiased", "total_compression"]
+COLUMNS = {
+    "dimension": {"measure": "effective_dimension", "layer": "penultimate"},
+    "compression": {"measure": "total_compression"},
+    "accuracy": {"measure": "accuracy"},
+    "log_parameters": {"measure": "log_parameters"},
+}
 
 
 def cells(size: Size) -> Mapping[str, Cell]:
@@ -79,4 +86,38 @@ def _count(model: torch.nn.Module) -> int:
 
 
 def outcomes(records: Records) -> Mapping[str, Sequence[float]]:
-    return {}
+    found: dict[str, list[float]] = {}
+    seeds = records.where(measure="accuracy").unique("seed")
+    for seed in seeds:
+        rows = records.where(seed=seed)
+        models = Models.of(rows, family, COLUMNS)
+        if len(models.families) < 2 * len(FAMILIES):
+            continue  # the smoke test has one network a family
+        held = ["log_parameters"]
+        dimension = _values(correlate(models, "dimension", "accuracy", controls=held, resamples=0))
+        expansion = _values(
+            correlate(models, "compression", "accuracy", controls=held, resamples=0)
+        )
+        early = predict_early(rows, family, COLUMNS["dimension"], COLUMNS["accuracy"], resamples=0)
+        fifth = _values(early.where(step=rows.unique("step")[-1] // 5))
+        values = {
+            "dimension_partial": dimension["partial_correlation"],
+            "dimension_among_siblings": dimension["within_family_correlation"],
+            "dimension_explains": dimension["variance_added"],
+            "compression_partial": expansion["partial_correlation"],
+            "compression_among_siblings": expansion["within_family_correlation"],
+            "early": fifth["early_correlation"],
+            "early_more_than_accuracy": fifth["early_correlation"] - fifth["early_baseline"],
+        }
+        for name, value in values.items():
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def family(run: str) -> str:
+    """The architecture that a run is of."""
+    return run.split(",")[0]
+
+
+def _values(records: Records) -> dict[str, float]:
+    return {r.measure: r.value for r in records}
