@@ -103,7 +103,6 @@ def outcomes(records: Records) -> Mapping[str, Sequence[float]]:
         values = {
             "dimension_partial": dimension["partial_correlation"],
             "dimension_among_siblings": dimension["within_family_correlation"],
-            "dimension_explains": dimension["variance_added"],
             "compression_partial": expansion["partial_correlation"],
             "compression_among_siblings": expansion["within_family_correlation"],
             "early": fifth["early_correlation"],
