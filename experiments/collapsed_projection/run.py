@@ -107,7 +107,7 @@ def outcomes(records: Records) -> Mapping[str, Sequence[float]]:
             continue
         accuracy = rows.where(measure="accuracy", estimator="as it is")[0].value
         values = {
-            "errors": 10_000 * (1 - accuracy) - errors,
+            "errors": round(10_000 * (1 - accuracy)) - errors,
             "eight_components": _change(rows, 8),
             "nine_components": _change(rows, 9),
             "nine_at_random": rows.where(measure="accuracy_change", index=9)[0].null or 0.0,
