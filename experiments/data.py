@@ -1,5 +1,7 @@
 """Real data, under the folder LAZYRICH_DATA or `../shared/data` from the root of a checkout."""
 
+import csv
+import json
 import os
 import tarfile
 from dataclasses import dataclass
@@ -61,6 +63,24 @@ def cifar() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
             x = torch.from_numpy(file["X"]).permute(0, 3, 1, 2).float() / 255
             both.append((x, torch.from_numpy(file["y"]).long()))
     return both[0], both[1]
+
+
+@cache
+def geometry_tables() -> dict[str, list[str]]:
+    """What Yadav 2026 published of each of 52 networks, by column, as text."""
+    text = path("seed004/table52.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    return {column: [row[column] for row in rows] for column in rows[0]}
+
+
+@cache
+def geometry_trainings() -> dict[str, dict[str, list[float]]]:
+    """Of eight networks in training: epochs, accuracy in percent, and effective dimension."""
+    runs = json.loads(path("seed004/training.json").read_text(encoding="utf-8"))
+    named = {"epoch": "epoch", "accuracy": "acc", "effective_dimension": "m2"}
+    return {
+        run["name"]: {name: run[column] for name, column in named.items()} for run in runs.values()
+    }
 
 
 @dataclass(frozen=True)

@@ -501,4 +501,8 @@ def test_compression_is_the_log_ratio_of_dimensions() -> None:
         Profile({"conv1": 20.0, "middle": 99.0, "penultimate": 5.0})
     )
     assert value == pytest.approx(log(4))
-    assert note == "conv1 20 -> penultimate 5"
+    assert note == "compresses: conv1 20 -> penultimate 5"
+    turned = Profile({"conv1": 5.0, "penultimate": 20.0})
+    value, note, *_ = CATALOGUE["total_compression"].function(turned)
+    assert value == pytest.approx(-log(4))
+    assert note == "expands: conv1 5 -> penultimate 20"

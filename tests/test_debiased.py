@@ -43,21 +43,61 @@ def test_u_statistics_are_means_over_four_distinct_samples() -> None:
     assert squared_trace(moments) == pytest.approx(traces.mean() / 4)
 
 
-def test_debiased_dimension_is_that_of_the_peer() -> None:
-    """`dimensionality` 0.1.4 on PyPI, participation_ratio(x, return_all=True)["row"]."""
+PEER = {  # of `dimensionality` 0.1.4, by what it corrects for
+    "row": "effective_dimension_debiased",
+    "col": "effective_dimension_units_debiased",
+    "both": "effective_dimension_both_debiased",
+}
+
+
+def corrected(name: str, x: Tensor) -> float:
+    moments = FourthMoments.of(Batch(x))
+    return estimate(name, moments.read(CATALOGUE[name].needs)).value
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("row", 11.523830473303937), ("col", 14.41117631677445), ("both", 16.26964061777889)],
+)
+def test_debiased_dimensions_are_those_of_the_peer(name: str, value: float) -> None:
+    """`dimensionality` 0.1.4 on PyPI, participation_ratio(x, return_all=True)."""
     from sklearn.datasets import load_digits
 
     pixels = torch.as_tensor(load_digits().data[:120])
-    found = estimate("effective_dimension_debiased", FourthMoments.of(Batch(pixels)))
-    assert found.value == pytest.approx(11.523830473307658, rel=1e-10)
+    assert corrected(PEER[name], pixels) == pytest.approx(value, rel=1e-10)
 
 
-def test_debiased_dimension_is_that_of_the_peer_itself() -> None:
+def test_debiased_dimensions_are_those_of_the_peer_itself() -> None:
     peer = pytest.importorskip("dimensionality")
     x = torch.randn(60, 90, dtype=torch.float64) + 3
-    found = estimate("effective_dimension_debiased", FourthMoments.of(Batch(x)))
-    expected = peer.participation_ratio(x.numpy(), return_all=True)["row"]
-    assert found.value == pytest.approx(expected, rel=1e-10)
+    expected = peer.participation_ratio(x.numpy(), return_all=True)
+    for kind, name in PEER.items():
+        assert corrected(name, x) == pytest.approx(expected[kind], rel=1e-10)
+
+
+def test_a_choice_of_samples_and_units_tells_of_all_of_them() -> None:
+    """Any number of units mix 3 directions; 8 of them are recorded, on 10 samples."""
+    g = torch.Generator().manual_seed(0)
+    strengths = torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64)
+    above, below = float(strengths.square().sum() ** 2), float(strengths.pow(4).sum())
+    traces, norms = [], []
+    for _ in range(1500):
+        latent = torch.randn(10, 3, generator=g, dtype=torch.float64) * strengths
+        x = latent @ torch.randn(3, 8, generator=g, dtype=torch.float64)
+        moments = FourthMoments.of(Batch(x))
+        traces.append(squared_trace(moments, apart=True) / (8 * 7))
+        norms.append(squared_norm(moments, apart=True) / (8 * 7))
+    for values, true in ((traces, above), (norms, below)):
+        mean, error = mean_and_error(values)
+        assert mean == pytest.approx(true, abs=3 * error)
+        assert error < 0.1 * true
+
+
+def test_single_units_are_measured_by_name_only() -> None:
+    x = torch.randn(30, 4)
+    assert not {PEER["col"], PEER["both"]} & set(lz.measure_arrays(x).unique("measure"))
+    (row,) = lz.measure_arrays(x[:, :1], PEER["col"])
+    assert row.status == "undefined" and "no two units" in row.note
 
 
 def gaussian(n: int, variances: Tensor) -> Tensor:

@@ -69,6 +69,14 @@ def test_scores_by_hand() -> None:
     assert len(records.where(index=10)) == 4  # 0.95 of ten is ten
 
 
+def test_one_share_needs_no_list_and_empty_batches_are_passed_over() -> None:
+    data = [*task(), (normal(0, 10), torch.zeros(0).long())]
+    one = mask_inputs(Looks(), data, torch.ones(10), keep=0.5)
+    assert list(one) == list(mask_inputs(Looks(), task(), torch.ones(10), keep=[0.5]))
+    with pytest.raises(LazyrichError, match="booleans"):
+        InputMask([True, False])  # type: ignore[arg-type]
+
+
 def test_the_null_level_is_that_of_random_inputs() -> None:
     model, data = Looks(), task()
     agop = lz.agop(model, [data[1][0]], "fc")
@@ -130,6 +138,13 @@ def test_the_model_comes_back_as_it_was() -> None:
         ({"keep": []}, "one share or more"),
         ({"keep": [1.5]}, "1.5 is no share"),
         ({"keep": [True]}, "True is no share"),
+        ({"keep": "half"}, "is no share"),
+        ({"keep": [0.5], "draws": 1.5}, "draws=1.5"),
+        ({"keep": [0.5], "fill": None}, "fill=None"),
+        ({"keep": [0.5], "seed": None}, "seed=None"),
+        ({"keep": [0.5], "data": [(normal(5, 10) * math.nan, torch.zeros(5).long())]}, "NaN"),
+        ({"keep": [0.5], "data": [(normal(5, 10)[:0], torch.zeros(0).long())]}, "is empty"),
+        ({"keep": [0.5], "data": [(normal(1, 10), torch.tensor(1))]}, "single number"),
         ({"keep": [0.5], "draws": -1}, "draws=-1"),
         ({"keep": [0.5], "importance": torch.ones(4)}, "10 coordinates, and the mask is over 4"),
         ({"keep": [0.5], "importance": torch.full((10,), math.nan)}, "NaN"),

@@ -140,6 +140,8 @@ def test_tails_are_sums_about_the_mean() -> None:
         tail = total(map(kind.of, parts)).read(FourthMoments).tail
         np.testing.assert_allclose(tail.cubic, squares @ x, atol=1e-9)
         np.testing.assert_allclose(tail.quartic, squares @ squares, rtol=1e-11)
+        np.testing.assert_allclose(tail.unit_cubic, (x**3).sum(0), atol=1e-9)
+        np.testing.assert_allclose(tail.unit_quartic, (x**4).sum(0), rtol=1e-11)
 
 
 @pytest.mark.parametrize("kind", [ClassMoments, JointClassMoments])

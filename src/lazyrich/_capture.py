@@ -104,9 +104,10 @@ class Capture:
         self._unpack, self._skip_tokens = unpack, skip_tokens
         self.cache = cache
 
-    def only(self, names: Sequence[str]) -> "Capture":
-        """The same for some of the names that a first pass has shown."""
+    def only(self, names: Sequence[str], view: View | None = None) -> "Capture":
+        """The same for some of the names that a first pass has shown, or under another view."""
         fewer = copy(self)
+        fewer.view = view or self.view
         fewer._selection = replace(self._selection, patterns=list(names))
         return fewer
 

@@ -44,8 +44,8 @@ def measure(
             several of them by name, which becomes the run of their records.
         data: yields inputs, (inputs, labels) or mappings; see `Capture` for others.
         measures: names, globs or measures of the catalogue; None for all that the data allows, but
-            those that draw samples themselves or read the data twice, such as `capacity` and
-            `nc4`: ask for them by name.
+            those that draw samples themselves, read the data twice or depend on single units, such
+            as `capacity`, `nc4` and `effective_dimension_both_debiased`: ask for them by name.
         layers: patterns of addresses, see `Capture`; None for every module without children, the
             penultimate features and the outputs.
         view: how maps and tokens become samples: `mean` (default), `flatten`, `tokens`, `last`.
@@ -103,8 +103,8 @@ def measure_arrays(
     Args:
         activations: (n samples, d units) by area or layer, in order; or one array.
         measures: names, globs or measures of the catalogue; None for all that the data allows, but
-            those that draw samples themselves or read the data twice, such as `capacity` and
-            `nc4`: ask for them by name.
+            those that draw samples themselves, read the data twice or depend on single units, such
+            as `capacity`, `nc4` and `effective_dimension_both_debiased`: ask for them by name.
         labels: n class labels, numbers or strings.
         outputs: (n, c) raw outputs of the model or decoder.
         view: needed for arrays of more than two axes, see `Capture`.

@@ -14,6 +14,9 @@ from ._inputs import Inputs
 from ._views import Rows, as_rows, padded, samples_first, units_first
 from .errors import ShapeError
 
+Change = Callable[[Tensor, int], Tensor]
+"""What becomes of an activation, given the axis of its units."""
+
 INPUT = ":input"
 PENULTIMATE, OUTPUTS = "penultimate", "outputs"
 
@@ -30,6 +33,9 @@ class Seen(NamedTuple):
 
 class Reader:
     """Hooks that come off by themselves; `seen` holds the last pass by address, as it ran.
+
+    `changes` are made, by address, to what the modules of the next passes put out or take in; they
+    need a pass before them, which has shown where units are.
 
     Args:
         modules: by name.
@@ -50,6 +56,7 @@ class Reader:
         self.n = 0
         self.seen: dict[str, Seen] = {}
         self.calls: Counter[str] = Counter()
+        self.changes: Mapping[str, Change] = {}
         self._units_first: dict[str, bool | None] = {}
         self._latest: tuple[tuple[int, ...], bool | None] = ((), None)
         self._mask: Tensor | None = None
@@ -78,17 +85,47 @@ class Reader:
 
     def _before(
         self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> None:
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         taken = next(
             (v for v in (*args, *kwargs.values()) if isinstance(v, (Tensor, PackedSequence))), None
         )
-        if taken is not None:
-            self._keep(self._address(name, INPUT), name, module, taken, None)
+        if taken is None:
+            return None
+        address = self._address(name, INPUT)
+        self._keep(address, name, module, taken, None)
+        if address not in self.changes:
+            return None
+        changed = self._changed(address, name, module, taken)
+        return (
+            tuple(changed if v is taken else v for v in args),
+            {k: changed if v is taken else v for k, v in kwargs.items()},
+        )
 
-    def _after(self, name: str, module: nn.Module, _: Any, output: Any) -> None:
+    def _after(self, name: str, module: nn.Module, _: Any, output: Any) -> Any:
         address = self._address(name)
-        for part, tensor in tensors_in(output):
+        for part, tensor in list(tensors_in(output)):
             self._keep(address + part, name, module, tensor, units_first(module), part)
+            if address + part in self.changes:
+                changed = self._changed(address + part, name, module, tensor, part)
+                output = with_part(output, part, changed)
+        return output
+
+    def _changed(
+        self,
+        address: str,
+        name: str,
+        module: nn.Module,
+        found: Tensor | PackedSequence,
+        part: str = "",
+    ) -> Tensor:
+        """What is there, changed, and kept as it is now."""
+        if isinstance(found, PackedSequence) or found.is_nested:
+            raise ShapeError(f"layer {address!r}: sequences of several lengths cannot be changed.")
+        first = self._units_first[address]
+        maps = found.ndim > 3 if first is None else first
+        changed = self.changes[address](found, 1 if maps else found.ndim - 1)
+        self._keep(address, name, module, changed, first, part)
+        return changed
 
     def _address(self, name: str, end: str = "") -> str:
         self.calls[name + end] += 1
@@ -159,3 +196,22 @@ def tensors_in(output: Any, part: str = "") -> Iterator[tuple[str, Tensor | Pack
     elif is_dataclass(output) and not isinstance(output, type):
         for field in fields(output):
             yield from tensors_in(getattr(output, field.name), f"{part}.{field.name}")
+
+
+def with_part(output: Any, part: str, tensor: Tensor) -> Any:
+    """What a module returns with another tensor at an address such as `[0]`.
+
+    Raises:
+        ShapeError: the address leads through more than tuples and lists.
+    """
+    if not part:
+        return tensor
+    if type(output) not in (tuple, list):
+        raise ShapeError(
+            f"{part} of a {type(output).__name__} cannot be changed: only tensors, and those in "
+            "tuples and lists. Name a module inside that puts out a tensor."
+        )
+    place, _, rest = part[1:].partition("]")
+    values = list(output)
+    values[int(place)] = with_part(values[int(place)], rest, tensor)
+    return type(output)(values)

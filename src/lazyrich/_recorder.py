@@ -52,8 +52,8 @@ class Recorder:
             read only once is kept in memory.
         path: the file, made with its folder or continued.
         measures: names, globs or measures of the catalogue; None for all that the probe allows, but
-            those that draw samples themselves or read the data twice, such as `capacity` and
-            `nc4`: ask for them by name.
+            those that draw samples themselves, read the data twice or depend on single units, such
+            as `capacity`, `nc4` and `effective_dimension_both_debiased`: ask for them by name.
         when: the steps to record, as a function of the step; about six for every factor of ten
             unless told otherwise.
         layers, view: as `measure` takes them.

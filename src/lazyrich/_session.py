@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ._inputs import Inputs
-from ._reader import INPUT, OUTPUTS, Reader, tensors_in
+from ._reader import INPUT, OUTPUTS, Change, Reader, tensors_in
 from ._selection import Choice, Selection
 from ._untouched import Draws, untouched
 from ._views import Rows
@@ -52,14 +52,21 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def read(self, inputs: Inputs) -> dict[str, Batch]:
+    def read(self, inputs: Inputs, changes: Mapping[str, Change] | None = None) -> dict[str, Batch]:
         """Run the model on one batch; its layers by name, in execution order.
+
+        Args:
+            changes: what becomes of layers, by name; from the second reading on.
 
         Raises:
             UnknownName, NotExecuted, ShapeError: see `Capture.batches`.
         """
         inputs = inputs.of_tensors(lambda tensor: tensor.to(self._device))
-        self._run(inputs, self._draws)
+        self._reader.changes = self._by_address(changes or {})
+        try:
+            self._run(inputs, self._draws)
+        finally:
+            self._reader.changes = {}
         first = self._choice is None
         choice = self._choice or self._selection.choose(self._reader)
         self._choice, self.problems = choice, choice.problems
@@ -72,6 +79,18 @@ class Session:
         if first and self._draws.used:
             self._probe(inputs, choice)
         return layers
+
+    def _by_address(self, changes: Mapping[str, Change]) -> dict[str, Change]:
+        if not changes:
+            return {}
+        assert self._choice is not None, "a first reading shows which layers there are"
+        found = {self._choice.layers[name]: change for name, change in changes.items()}
+        if OUTPUTS in found:
+            raise ShapeError(
+                f"{OUTPUTS!r} are what the model returns, which no module can be given changed: "
+                "name the module that puts them out."
+            )
+        return found
 
     def _run(self, inputs: Inputs, draws: Draws) -> None:
         self._reader.begin(inputs)

@@ -41,7 +41,8 @@ class Wanted:
 
     Args:
         measures: names, globs (what they match and the data allows) or measures; None for all
-            that the data allows but those that draw samples themselves or read the data twice.
+            that the data allows but those that draw samples themselves, read the data twice or
+            depend on single units.
         interval: jackknife blocks, 0 for none.
         dtype: of products, None for the activations' own.
         memory_limit: in GiB, None for half of what is free.
@@ -243,6 +244,11 @@ def _finds(m: Measure, layer: str, batch: Batch, heads: Mapping[str, Tensor]) ->
     return there and m.layer in (None, layer) and not (m.takes_head and layer not in heads)
 
 
+def _of_units(m: Measure) -> bool:
+    """Whether a rotation of the rows of any layer would change it."""
+    return m.layer is None and m.needs is not Weights and "rotation" not in m.invariant
+
+
 def _seeded(m: Measure, seed: int) -> Measure:
     """The measure with the call's seed, if it draws and was not given one of its own."""
     return m.using(seed=seed) if "seed" in m.defaults() and "seed" not in m.options else m
@@ -259,9 +265,10 @@ def _by_name(measures: Chosen) -> set[str]:
 def _look_up(measures: Chosen) -> list[Measure]:
     if measures is None:
         # similarities of two representations are for compare(); what draws samples itself or
-        # reads the data twice takes its time: it is asked for by name
+        # reads the data twice takes its time, and what depends on units of any layer would have
+        # wide ones summed up in all their units: they are asked for by name
         usual = (m for m in CATALOGUE.values() if m.needs not in _ELSEWHERE)
-        return [m for m in usual if not (m.own_interval or m.second_pass)]
+        return [m for m in usual if not (m.own_interval or m.second_pass or _of_units(m))]
     chosen: list[Measure] = []
     for m in [measures] if isinstance(measures, (str, Measure)) else measures:
         if isinstance(m, Measure):

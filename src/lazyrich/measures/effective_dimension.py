@@ -1,5 +1,6 @@
 """How many directions a representation uses: the participation ratio of its covariance."""
 
+from ..errors import Undefined
 from ..statistics import FourthMoments, Moments
 from ._published import Estimate, published
 from ._spectra import judged, varying
@@ -43,10 +44,55 @@ def effective_dimension_debiased(x: FourthMoments) -> Estimate:
     over all choices of four distinct samples.
 
     It may exceed the number of units. Units are taken as they are: the correction for units that
-    were not recorded, which the source adds, is another quantity.
+    were not recorded is another quantity, see `effective_dimension_both_debiased`.
     """
     varying(x.moments)
-    value, n = squared_trace(x) / squared_norm(x), int(x.n)
+    return _extrapolated(squared_trace(x) / squared_norm(x), int(x.n))
+
+
+@published(
+    "Chun, Canatar, Chung & Lee, ICLR 2026, arXiv:2509.26560 (columns corrected)",
+    bounds=(0, float("inf")),
+    invariant={"shift", "scale", "order"},
+    estimator="ratio over pairs of different units",
+)
+def effective_dimension_units_debiased(x: Moments) -> Estimate:
+    r"""Participation ratio of all units there could be, of which d were recorded, on these samples.
+
+    $\sum_{i \ne j} C_{ii} C_{jj} / \sum_{i \ne j} C_{ij}^2$
+
+    For units that are a random choice of many, such as recorded neurons; those of an artificial
+    layer are all there. It depends on which units there are, not only on the space they span.
+    """
+    variances = varying(x).covariance.diag()
+    squared = variances.square().sum()
+    apart = float(x.covariance.square().sum() - squared)
+    if apart <= 1e-14 * float(squared):
+        raise Undefined("no two units vary together: there may be any number of dimensions")
+    return Estimate(float(variances.sum().square() - squared) / apart)
+
+
+@published(
+    "Chun, Canatar, Chung & Lee, ICLR 2026, arXiv:2509.26560 (rows and columns corrected)",
+    bounds=(0, float("inf")),
+    invariant={"shift", "scale", "order"},
+    estimator="ratio of U-statistics over pairs of different units",
+)
+def effective_dimension_both_debiased(x: FourthMoments) -> Estimate:
+    r"""Participation ratio of all samples and units there could be, of which n and d were recorded.
+
+    $\sum_{i \ne j} \widehat{\Sigma_{ii} \Sigma_{jj}} / \sum_{i \ne j} \widehat{\Sigma_{ij}^2}$,
+    each the mean over all choices of four distinct samples.
+
+    For units that are a random choice of many, such as recorded neurons; those of an artificial
+    layer are all there. It depends on which units there are, not only on the space they span.
+    """
+    varying(x.moments)
+    value = squared_trace(x, apart=True) / squared_norm(x, apart=True)
+    return _extrapolated(value, int(x.n))
+
+
+def _extrapolated(value: float, n: int) -> Estimate:
     if n < value:
         note = f"extrapolated: n = {n} is less than the value"
         return Estimate(value, note, caution=True)

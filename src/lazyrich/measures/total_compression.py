@@ -16,10 +16,12 @@ def total_compression(effective_dimension: Profile) -> Estimate:
     $C = \ln(d_\text{first} / d_\text{last})$: positive compresses, negative expands.
 
     The prose and the tables of the source differ in sign; this is the tables'. The choice of the
-    first layer decides the value, so the note names both layers with their dimensions.
+    first layer decides the value, so the note names both layers with their dimensions, and says
+    which of the two it is.
     """
     (first, wide), *_, (last, narrow) = effective_dimension.items()
     if not (isfinite(wide) and isfinite(narrow)):
         raise Undefined(f"no effective dimension at {first if not isfinite(wide) else last}")
-    note = f"{first} {wide:.4g} -> {last} {narrow:.4g}"
+    word = "compresses" if wide > narrow else "expands" if wide < narrow else "keeps"
+    note = f"{word}: {first} {wide:.4g} -> {last} {narrow:.4g}"
     return Estimate(log(wide / narrow), note)

@@ -99,7 +99,7 @@ class ClassMoments(Statistic):
 
     @staticmethod
     def size(d: int, c: int, k: int) -> int:
-        return d * d + k * (d + 3) + d
+        return d * d + k * (d + 3) + 3 * d
 
     @property
     def labelled(self) -> Float[Tensor, ""]:
@@ -144,8 +144,8 @@ class ClassMoments(Statistic):
     def _tail_about(self, center: Float[Tensor, " d"]) -> Tail:
         gap, gaps = center - self.mean, self.means - self.mean
         along = self.within @ gap + (self.counts * (gaps @ gap)) @ gaps
-        trace = self.squares.sum() + self.counts @ gaps.square().sum(1)
-        return self.tail.about(gap, self.labelled, trace, along)
+        squares = self.within.diag() + self.counts @ gaps.square()
+        return self.tail.about(gap, self.labelled, squares, along)
 
 
 @dataclass(frozen=True, slots=True)

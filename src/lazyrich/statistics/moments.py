@@ -85,7 +85,7 @@ class Moments(Statistic):
 
 @dataclass(frozen=True)
 class FourthMoments(Statistic):
-    """Moments with the sums of |x|^2 x and |x|^4 about the mean: what U-statistics need."""
+    """Moments with third- and fourth-order sums about the mean: what U-statistics need."""
 
     contains: ClassVar[dict[type[Statistic], str]] = {Moments: "moments"}
 
@@ -107,9 +107,9 @@ class FourthMoments(Statistic):
 
     @staticmethod
     def size(d: int, c: int, k: int) -> int:
-        return d * d + 2 * d + 1
+        return d * d + 4 * d + 1
 
     def _about(self, center: Float[Tensor, " d"]) -> Tail:
         m = self.moments
         gap = center - m.mean
-        return self.tail.about(gap, m.count, m.scatter.trace(), m.scatter @ gap)
+        return self.tail.about(gap, m.count, m.scatter.diag(), m.scatter @ gap)

@@ -1,57 +1,27 @@
-"""Interventions: change what a network sees, and measure what that does to its answers."""
+"""Networks behind a mask of the inputs that matter."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
-from math import sqrt
+from dataclasses import replace
+from math import nan
 from statistics import fmean
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
-from scipy.special import stdtrit
-from scipy.stats import binomtest
 from torch import Tensor, nn
-from torch.nn import functional
 
-from ._engine import Model, as_capture
-from ._feature_matrix import FeatureMatrix
-from ._inputs import Inputs
-from ._records import Definition, Record, Records
-from ._session import raw_output, uncompiled
-from ._source import Source
-from ._untouched import Draws, untouched
-from .errors import LazyrichError, ShapeError
-
-__all__ = ["InputMask", "mask_inputs"]
+from .._engine import Model, as_capture
+from .._feature_matrix import FeatureMatrix
+from .._inputs import Inputs
+from .._records import Records
+from .._session import raw_output, uncompiled, undivided
+from .._source import Source
+from .._untouched import Draws, untouched
+from ..errors import EmptyData, LazyrichError, ShapeError
+from ._scores import DEFINED, Score, each_score
 
 Importance = FeatureMatrix | Tensor
-_DEFINED = {
-    "accuracy": Definition(
-        "accuracy",
-        "The share of samples whose class has the largest output.",
-        r"$\frac1n \sum_i [\arg\max_c f_c(x_i) = y_i]$",
-        "",
-        "neither",
-        (0, 1),
-    ),
-    "cross_entropy": Definition(
-        "cross_entropy",
-        "Mean negative log-likelihood of the classes, in nats.",
-        r"$-\frac1n \sum_i \log \operatorname{softmax}(f(x_i))_{y_i}$",
-        "",
-        "neither",
-        (0, float("inf")),
-    ),
-    "squared_error": Definition(
-        "squared_error",
-        "Mean squared error of the outputs.",
-        r"$\frac1{nC} \sum_{ic} (f_c(x_i) - y_{ic})^2$",
-        "",
-        "neither",
-        (0, float("inf")),
-    ),
-}
 
 
 class InputMask(nn.Module):
@@ -63,6 +33,10 @@ class InputMask(nn.Module):
     Args:
         kept: true where a coordinate stays, for the d coordinates of a sample in their order.
         fill: what the others become: a number, or the d numbers of one sample.
+
+    Raises:
+        LazyrichError: `kept` or `fill` is no such thing.
+        ShapeError: `fill` has another number of entries.
     """
 
     kept: Tensor
@@ -70,6 +44,10 @@ class InputMask(nn.Module):
 
     def __init__(self, kept: Bool[Tensor, " d"], fill: float | Float[Tensor, " d"] = 0.0) -> None:
         super().__init__()
+        if not isinstance(kept, Tensor) or kept.dtype != torch.bool:
+            raise LazyrichError("kept: a tensor of booleans, one for each coordinate of a sample.")
+        if not isinstance(fill, int | float | Tensor):
+            raise LazyrichError(f"fill={fill!r}: a number, or a tensor with one for each input.")
         self.register_buffer("kept", kept.flatten())
         self.register_buffer("fill", torch.as_tensor(fill).flatten())
         if self.fill.numel() not in (1, self.kept.numel()):
@@ -93,6 +71,7 @@ class InputMask(nn.Module):
             importance: an AGOP or NFM over the inputs, whose diagonal decides, or any numbers, one
                 for each coordinate of a sample.
             keep, remove: one of the two, a share from 0 to 1.
+            fill: as in `InputMask`.
 
         Raises:
             LazyrichError: none of the two or both, or no share.
@@ -129,8 +108,8 @@ def mask_inputs(
     data: Iterable[Any],
     importance: Importance,
     *,
-    keep: Sequence[float] | None = None,
-    remove: Sequence[float] | None = None,
+    keep: float | Sequence[float] | None = None,
+    remove: float | Sequence[float] | None = None,
     fill: float | Tensor = 0.0,
     draws: int = 5,
     seed: int = 0,
@@ -148,7 +127,7 @@ def mask_inputs(
         model: any module, or a `Capture` that says how to read the data.
         data: a loader or list of (inputs, labels); the first tensor of the inputs is masked.
         importance: what matters, see `InputMask.of`.
-        keep, remove: one of the two: shares of the inputs.
+        keep, remove: one of the two: a share of the inputs, or several.
         fill: what the others become: a number, or one sample, such as the mean of all.
         draws: masks of as many random coordinates, whose mean is the null level; 0 for none.
         seed: of these, and of all that the model or the data draw.
@@ -163,10 +142,11 @@ def mask_inputs(
     """
     if (keep is None) == (remove is None):
         raise LazyrichError("say either keep=[...], shares of inputs that stay, or remove=[...].")
-    if draws < 0:
-        raise LazyrichError(f"draws={draws}: 0 for no null level, or more.")
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 0:
+        raise LazyrichError(f"draws={draws!r}: 0 for no null level, or more.")
     word: Literal["keep", "remove"] = "keep" if keep is not None else "remove"
-    shares = list(keep if keep is not None else remove or ())
+    asked = keep if keep is not None else remove
+    shares = list(asked) if isinstance(asked, Iterable) else [asked]
     if not shares:
         raise LazyrichError(f"{word}=[]: one share or more is needed.")
     values = _importance(importance)
@@ -180,67 +160,39 @@ def mask_inputs(
     for place, mask in enumerate(masks):
         nulls = scores[len(masks) + (place - 1) * draws :][:draws] if place else []
         for measure, score in scores[place].items():
-            found = replace(score.record(measure), run=run, estimator=told, seed=seed)
+            found = replace(score.record(measure, "inputs"), run=run, estimator=told, seed=seed)
             null = fmean(each[measure].value for each in nulls) if nulls else None
             kept = int(mask.kept.sum())
             rows.append(replace(found, index=kept, null=null, d=len(values), dtype="float64"))
-    return Records(rows, [_DEFINED[name] for name in scores[0]])
-
-
-@dataclass
-class _Score:
-    """A mean over samples, as it comes."""
-
-    n: int = 0
-    total: float = 0.0
-    squares: float = 0.0
-
-    def add(self, each: Float[Tensor, " n"]) -> None:
-        self.n += len(each)
-        self.total += float(each.sum())
-        self.squares += float(each.square().sum())
-
-    @property
-    def value(self) -> float:
-        return self.total / self.n
-
-    def record(self, measure: str) -> Record:
-        """With its standard error and 95 % interval, where there are two samples or more."""
-        record = Record("", 0, "inputs", "", measure, None, "", self.value, n=self.n)
-        if self.n < 2:
-            return record
-        spread = max(self.squares / self.n - self.value**2, 0.0) * self.n / (self.n - 1)
-        error = sqrt(spread / self.n)
-        if measure == "accuracy":
-            low, high = binomtest(round(self.total), self.n).proportion_ci(method="wilson")
-        else:
-            reach = float(stdtrit(self.n - 1, 0.975)) * error
-            low, high = max(self.value - reach, 0.0), self.value + reach
-        return replace(record, standard_error=error, low=low, high=high)
+    return Records(rows, [DEFINED[name] for name in scores[0]])
 
 
 def _scores(
     model: Model, data: Iterable[Any], masks: Sequence[InputMask], seed: int, progress: bool
-) -> list[dict[str, _Score]]:
+) -> list[dict[str, Score]]:
     """Every score behind every mask, in one pass over the data."""
     capture = as_capture(model, None, None)
     network = capture.model
     tensors = [*network.parameters(), *network.buffers()]
     device = tensors[0].device if tensors else torch.device("cpu")
-    scores: list[dict[str, _Score]] = [{} for _ in masks]
+    scores: list[dict[str, Score]] = [{} for _ in masks]
     draws = Draws(seed, {t.device for t in tensors})
     with ExitStack() as open_, closing(Source(data, seed, progress).items()) as items:
-        for context in (uncompiled, untouched):
+        for context in (uncompiled, undivided, untouched):
             open_.enter_context(context(network))
         for item in items:
             inputs = capture.inputs(item).of_tensors(lambda tensor: tensor.to(device))
             n = inputs.samples(capture.samples_axis)
+            if n == 0:
+                continue
             for mask, score in zip(masks, scores, strict=True):
                 masked = _masked(inputs, mask, capture.samples_axis)
                 with torch.no_grad(), draws.active():
                     outputs = raw_output(network(*masked.args, **masked.kwargs))
-                for name, each in _each_score(outputs, inputs.labels, n).items():
-                    score.setdefault(name, _Score()).add(each)
+                for name, each in each_score(outputs, inputs.labels, n).items():
+                    score.setdefault(name, Score()).add(each)
+    if not scores[0]:
+        raise EmptyData("the data holds no samples: every batch is empty.")
     return scores
 
 
@@ -255,44 +207,6 @@ def _masked(inputs: Inputs, mask: InputMask, axis: int) -> Inputs:
         return masked.movedim(0, axis)
 
     return inputs.of_tensors(change)
-
-
-def _each_score(outputs: Any, labels: Tensor | None, n: int) -> dict[str, Tensor]:
-    """Scores of n samples one by one.
-
-    Raises:
-        ShapeError: no labels, or outputs that do not go with them.
-    """
-    if labels is None:
-        raise ShapeError("the data has no labels to score by: yield (inputs, labels).")
-    if not isinstance(outputs, Tensor) or len(outputs) != n or len(labels) != n:
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise ShapeError(f"the model returns {shape} for {n} samples and {len(labels)} labels.")
-    outputs = outputs.double()
-    if labels.is_floating_point():
-        if outputs.numel() != labels.numel():
-            raise ShapeError(
-                f"the model returns {tuple(outputs.shape)} for targets {tuple(labels.shape)}."
-            )
-        gaps = outputs.reshape(n, -1) - labels.reshape(n, -1)
-        return {"squared_error": gaps.square().mean(1)}
-    if outputs.ndim != 2 or labels.ndim != 1:
-        raise ShapeError(
-            f"the model returns {tuple(outputs.shape)} for labels {tuple(labels.shape)}: "
-            "a row of outputs and one class are needed for each sample."
-        )
-    if outputs.shape[1] == 1:  # one output for two classes: its sign decides
-        outputs = torch.cat([torch.zeros_like(outputs), outputs], 1)
-    if int(labels.min()) < 0 or int(labels.max()) >= outputs.shape[1]:
-        raise ShapeError(
-            f"labels run from {int(labels.min())} to {int(labels.max())}, and the model has "
-            f"{outputs.shape[1]} outputs."
-        )
-    right = (outputs.argmax(1) == labels).double()
-    return {
-        "accuracy": right,
-        "cross_entropy": functional.cross_entropy(outputs, labels.long(), reduction="none"),
-    }
 
 
 def _importance(importance: Importance) -> Float[Tensor, " d"]:
@@ -312,9 +226,13 @@ def _named(importance: Importance) -> str:
 
 
 def _count(share: Any, d: int) -> int:
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+    try:
+        number = nan if isinstance(share, bool) else float(share)
+    except (TypeError, ValueError):
+        number = nan
+    if not 0 <= number <= 1:
         raise LazyrichError(f"{share!r} is no share of the inputs: numbers from 0 to 1.")
-    return round(share * d)
+    return round(number * d)
 
 
 def _shuffled(mask: InputMask, generator: torch.Generator) -> InputMask:
