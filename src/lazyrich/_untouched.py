@@ -73,7 +73,7 @@ class Draws:
     """
 
     def __init__(self, seed: int, devices: Iterable[torch.device] = ()) -> None:
-        seed = _checked(seed)
+        seed = checked_seed(seed)
         self._devices = [d for d in devices if d.type == "cuda"]
         outside = self._states()
         torch.default_generator.manual_seed(seed)
@@ -122,7 +122,12 @@ class Draws:
         random.setstate(states[3])
 
 
-def _checked(seed: Any) -> int:
+def checked_seed(seed: Any) -> int:
+    """The seed.
+
+    Raises:
+        LazyrichError: it is none.
+    """
     if isinstance(seed, Integral) and seed is not True and 0 <= int(seed) < 2**63:
         return int(seed)
     raise LazyrichError(f"seed={seed!r}: a whole number from 0 to 2**63 - 1 is needed.")

@@ -17,7 +17,7 @@ from .._inputs import Inputs
 from .._records import Records
 from .._session import raw_output, uncompiled, undivided
 from .._source import Source
-from .._untouched import Draws, untouched
+from .._untouched import Draws, checked_seed, untouched
 from ..errors import EmptyData, LazyrichError, ShapeError
 from ._scores import DEFINED, Score, each_score
 
@@ -152,7 +152,7 @@ def mask_inputs(
     values = _importance(importance)
     masks = [InputMask(torch.ones(len(values), dtype=torch.bool), fill)]
     masks += [InputMask.of(values, **{word: share}, fill=fill) for share in shares]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
     beside = [_shuffled(mask, generator) for mask in masks[1:] for _ in range(draws)]
     scores = _scores(model, data, [*masks, *beside], seed, progress)
     told = f"{word} by {_named(importance)}"

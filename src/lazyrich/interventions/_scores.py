@@ -101,15 +101,7 @@ def each_score(outputs: Any, labels: Tensor | None, n: int) -> dict[str, Tensor]
         ShapeError: no labels, or outputs that do not go with them.
         NonFinite: outputs with NaN or infinity.
     """
-    if labels is None:
-        raise ShapeError("the data has no labels to score by: yield (inputs, labels).")
-    if labels.ndim == 0:
-        raise ShapeError("the labels are a single number: one for each sample is needed.")
-    if not isinstance(outputs, Tensor) or len(outputs) != n or len(labels) != n:
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise ShapeError(f"the model returns {shape} for {n} samples and {len(labels)} labels.")
-    if not bool(outputs.isfinite().all()):
-        raise NonFinite("the model's outputs hold NaN or infinity, and cannot be scored.")
+    outputs, labels = _fitting(outputs, labels, n)
     outputs = outputs.double()
     if labels.is_floating_point():
         if outputs.numel() != labels.numel():
@@ -135,3 +127,16 @@ def each_score(outputs: Any, labels: Tensor | None, n: int) -> dict[str, Tensor]
         "accuracy": right,
         "cross_entropy": functional.cross_entropy(outputs, labels.long(), reduction="none"),
     }
+
+
+def _fitting(outputs: Any, labels: Tensor | None, n: int) -> tuple[Tensor, Tensor]:
+    if labels is None:
+        raise ShapeError("the data has no labels to score by: yield (inputs, labels).")
+    if labels.ndim == 0:
+        raise ShapeError("the labels are a single number: one for each sample is needed.")
+    if not isinstance(outputs, Tensor) or len(outputs) != n or len(labels) != n:
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ShapeError(f"the model returns {shape} for {n} samples and {len(labels)} labels.")
+    if not bool(outputs.isfinite().all()):
+        raise NonFinite("the model's outputs hold NaN or infinity, and cannot be scored.")
+    return outputs, labels
