@@ -14,6 +14,7 @@ from torch import Tensor
 from ._inputs import Inputs
 from ._network import Network
 from ._tangent_gram import Pairs
+from .errors import NonFinite
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 _NEGLIGIBLE = 1e-4  # of the whole kernel: beneath it, a parameter's share is judged beside this
@@ -72,6 +73,9 @@ def expected(
         seeds: mixtures of outputs that the kernel is of.
         at_once: samples in a forward pass, the same as for the kernel: float32 rounds ReLU's gates
             otherwise in batches of another size.
+
+    Raises:
+        NonFinite: NaN or infinity in outputs or gradients.
     """
     left, unused = _weighted(network, sides[0], probes.left, seeds, at_once)
     right, others = left, unused
@@ -111,6 +115,11 @@ def _weighted(
             )
             for name, gradient in zip(names, found, strict=True):
                 if gradient is not None:
-                    total[name][place] += gradient.flatten()
+                    total[name][place] += gradient.to_dense().flatten()
                     used.add(name)
+    for name, gradient in total.items():
+        if not gradient.isfinite().all():
+            raise NonFinite(
+                f"parameter {name!r}: its gradient holds NaN or infinity{network.blame(inputs)}."
+            )
     return total, set(names) - used

@@ -11,8 +11,10 @@ from torch.func import functional_call
 from ._capture import Start, at_start
 from ._engine import Model, as_capture
 from ._forward_mode import pushed
-from ._network import Network, Out
+from ._network import Network, Out, settled
 from ._session import raw_output
+from ._tangent_names import layer_of, row_of
+from ._tangent_options import one_batch
 from .errors import LazyrichError, ShapeError
 
 Order = Literal[1, 2]
@@ -41,6 +43,7 @@ class Linearized(nn.Module):
         super().__init__()
         if order not in (1, 2):
             raise LazyrichError(f"order={order}: a model is taken to order 1 or 2.")
+        settled(model)
         self.order, self._out = order, out or raw_output
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
         if not self.names:
@@ -86,6 +89,8 @@ class Linearized(nn.Module):
         return self
 
 
+@torch.inference_mode(False)
+@torch.no_grad()
 def remainder(
     model: Model,
     initial: Start,
@@ -114,7 +119,7 @@ def remainder(
         out, dtype: as in `ntk`. Changes under 1e-4 of the outputs need torch.float64.
 
     Returns:
-        By layer, and for the `model`.
+        By layer, and for the `model`; a layer that is itself called `model` is `model.` here.
 
     Raises:
         LazyrichError: no state of this model, or another order.
@@ -129,9 +134,9 @@ def remainder(
     groups: dict[str, set[str]] = {"model": set(change)}
     if by == "layer":
         for name in change:
-            groups.setdefault(name.rpartition(".")[0], set()).add(name)
-    with network, torch.no_grad():
-        inputs = network.placed(capture.inputs(x))
+            groups.setdefault(row_of(layer_of(name, capture.model)), set()).add(name)
+    with network:
+        inputs = network.placed(one_batch(capture, "x", x))
 
         def outputs(parameters: Mapping[str, Tensor]) -> Tensor:
             with network.same_draws():

@@ -15,6 +15,7 @@ from ._evaluation import Cell, Heading, Table, records
 from ._kernel import Kernel
 from ._linearized import Linearized, remainder
 from ._records import Records
+from ._tangent_names import row_of
 from .errors import LazyrichError, ShapeError, UnknownName
 from .measures import CATALOGUE, Measure
 from .measures.infinite_width import arc_cosine_ntk
@@ -63,6 +64,8 @@ def measure(
     step: int = 0,
 ) -> Records:
     """Measures of a tangent kernel, and layer by layer where its terms were kept.
+
+    The row of the whole is `model`, and that of a layer with this very name `model.`.
 
     Args:
         kernel: of samples with themselves; `trace`, `full` or of one output.
@@ -153,7 +156,7 @@ def _parts(
 ) -> dict[str, TangentKernel]:
     before = {} if initial is None else initial.terms
     return {
-        name: TangentKernel(term, before.get(name), None, whole, whole.precision)
+        row_of(name): TangentKernel(term, before.get(name), None, whole, whole.precision)
         for name, term in kernel.terms.items()
     }
 
