@@ -1,6 +1,8 @@
 """What tangent kernels are not computed of, and what is said instead."""
 
 import copy
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lazyrich as lz
 from lazyrich import kernel
-from lazyrich.errors import EmptyData, LazyrichError, NonFinite
+from lazyrich.errors import (
+    EmptyData,
+    LazyrichError,
+    LazyrichWarning,
+    NonFinite,
+    ShapeError,
+    UnknownName,
+)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -250,3 +259,122 @@ def test_a_kernel_with_as_many_others_is_not_symmetric(tmp_path: Path) -> None:
             for call in (kernel.measure, kernel.critical_rate):
                 with pytest.raises(LazyrichError, match="samples with themselves"):
                     call(found)
+
+
+def test_kernels_and_labels_that_measures_do_not_take() -> None:
+    x = normal(6, 4)
+    full, trace = lz.ntk(mlp(), x, kind="full"), lz.ntk(mlp(), x)
+    with pytest.raises(LazyrichError, match="measures are of a Kernel.* not of Tensor"):
+        kernel.measure(full.matrix)
+    with pytest.raises(LazyrichError, match="critical rates are of a Kernel"):
+        kernel.critical_rate(full.matrix)
+    for labels in (["a"] * 6, torch.tensor(1), [None] * 6):
+        with pytest.raises(ShapeError, match="labels"):
+            kernel.measure(trace, labels=labels)
+    with pytest.raises(LazyrichError, match="not complex"):
+        kernel.measure(trace, labels=torch.zeros(6, dtype=torch.complex64))
+    for labels in ([0, 1, 2, 3, 0, 1], [0, 1, 2, -1, 0, 1]):
+        with pytest.raises(LazyrichError, match="full kernel of 3 outputs: numbers of outputs"):
+            kernel.measure(full, labels=labels)
+    with pytest.raises(NonFinite, match="labels"):
+        kernel.measure(trace, labels=[0.0, 1, 2, float("nan"), 0, 1])
+    single = lz.ntk(mlp(), x, out=lambda y: y[:, :1])
+    whole = lz.ntk(mlp(), x, kind="full", out=lambda y: y[:, :1])
+    found = [
+        kernel.measure(k, labels=[0, 1, 2, 5, 5, 5], measures="ntk_alignment")[0].value
+        for k in (single, whole)
+    ]
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+    with pytest.raises(ShapeError, match="of 6 samples and 3 outputs, and was 'trace' of 6 and 1"):
+        kernel.measure(trace, initial=single)
+    broken = replace(trace, matrix=trace.matrix * float("nan"))
+    for call in (kernel.measure, lambda k: kernel.measure(trace, initial=k)):
+        with pytest.raises(NonFinite, match="the kernel holds NaN"):
+            call(broken)
+
+
+def test_critical_rates_need_probabilities_and_a_kernel() -> None:
+    full = lz.ntk(mlp(), normal(6, 4), kind="full")
+    p = normal(6, 3).softmax(1)
+    wanted = kernel.critical_rate(full, "cross_entropy", probabilities=p)
+    for same in (p.numpy(), p.float()):
+        found = kernel.critical_rate(full, "cross_entropy", probabilities=same)
+        assert found == pytest.approx(wanted, rel=1e-6)
+    for wrong in (p.T, p.flatten(), p[:5]):
+        with pytest.raises(ShapeError, match="for 6 samples of 3 classes"):
+            kernel.critical_rate(full, "cross_entropy", probabilities=wrong)
+    for wrong in (2 * p, p - torch.tensor([2.0, -1, -1])):
+        with pytest.raises(LazyrichError, match="below 0, or do not sum to 1"):
+            kernel.critical_rate(full, "cross_entropy", probabilities=wrong)
+    with pytest.raises(LazyrichError, match="the kernel is zero"):
+        kernel.critical_rate(replace(full, matrix=0 * full.matrix))
+
+
+def test_regression_and_descent_take_kernels_and_refuse_what_is_none() -> None:
+    x, z, y = normal(12, 4), normal(5, 4, seed=1), normal(12, 1, seed=2)
+    k, across = lz.ntk(mlp(), x), lz.ntk(mlp(), z, x)
+    found = kernel.kernel_regression(k, across, y)
+    wanted = kernel.kernel_regression(k.matrix, across.matrix.numpy(), y.numpy())
+    assert torch.equal(found.predictions, wanted.predictions)
+    assert kernel.kernel_regression(k, across, y, ridges=0.1).ridge == 0.1
+    with pytest.raises(ShapeError, match="of the training samples with themselves"):
+        kernel.kernel_regression(lz.ntk(mlp(), x, x), across, y)
+    for options in ({"ridges": "a"}, {"ridges": float("nan")}, {"folds": 2.5}):
+        with pytest.raises(LazyrichError, match="ridges above zero and 2 to 12 folds"):
+            kernel.kernel_regression(k, across, y, **options)
+    with pytest.raises(LazyrichError, match="the kernel is zero"):
+        kernel.kernel_regression(0 * k.matrix, across, y)
+    for place, name in enumerate(("kernel", "across", "targets")):
+        given = [k.matrix.clone(), across.matrix.clone(), y.clone()]
+        given[place][0, 0] = float("nan")
+        for call in (kernel.kernel_regression, partial(kernel.linearized_descent, rate=0, steps=1)):
+            with pytest.raises(NonFinite, match=f"{name}: NaN"):
+                call(*given)
+    for rate, steps in ((0.1, 2.5), (0.1, -1), (0.1, None), (float("nan"), 1), ("a", 1)):
+        with pytest.raises(LazyrichError, match="none below zero"):
+            kernel.linearized_descent(k, across, y, rate, steps)
+    with pytest.raises(ShapeError, match="not the full one of 5 outputs"):
+        kernel.linearized_descent(k, across, y, 0.1, 1, outputs=5)
+    fast = 3 * 12 / float(torch.linalg.eigvalsh(k.matrix)[-1])
+    with pytest.warns(LazyrichWarning, match="is 3 times the critical one .* diverges"):
+        few = kernel.linearized_descent(k, k.matrix, y, fast, 2)
+    step = torch.eye(12).double() - fast / 6 * k.matrix
+    assert distance(few, y - step @ step @ y) < 1e-9
+    with (
+        pytest.warns(LazyrichWarning, match="diverges"),
+        pytest.raises(NonFinite, match="diverges beyond all numbers"),
+    ):
+        kernel.linearized_descent(k, across, y, fast, 10_000)
+
+
+def test_gaps_are_of_right_and_wrong_answers() -> None:
+    right, wrong = torch.tensor([True, True, False]), np.array([1.0, 0, 0])
+    assert kernel.accuracy_gap(right, wrong).value == pytest.approx(1 / 3)
+    assert kernel.accuracy_gap([1, 0], [0, 1], draws=1).value == 0
+    for bad in ([2, 0, 1], [0.5, 0, 1], [-1, 0, 1]):
+        with pytest.raises(LazyrichError, match="baseline: whether each answer is right"):
+            kernel.accuracy_gap(right, bad)
+    with pytest.raises(NonFinite, match="network"):
+        kernel.accuracy_gap([float("nan"), 1, 0], right)
+    for draws in (0, 2.5, -1):
+        with pytest.raises(LazyrichError, match="draws=.* one or more"):
+            kernel.accuracy_gap(right, right, draws=draws)
+
+
+def test_infinite_widths_and_linearized_models_of_what_is_none() -> None:
+    x = normal(3, 4)
+    for given in ((x[0],), (x, x[:, :2]), (x, x[0])):
+        with pytest.raises(ShapeError, match=r"\[n, d\] and \[m, d\] are needed"):
+            kernel.arc_cosine_ntk(*given)
+    assert torch.equal(kernel.arc_cosine_ntk(x.numpy()), kernel.arc_cosine_ntk(x))
+    with pytest.raises(LazyrichError, match="one hidden layer"):
+        kernel.arc_cosine_ntk(x, depth=1.5)
+    model = mlp()
+    torch.testing.assert_close(kernel.Linearized(lz.Capture(model))(x), model(x))
+    with pytest.raises(LazyrichError, match=r"needs a torch.nn.Module"):
+        kernel.Linearized(x)
+    for other in (mlp()[:1], nn.Linear(4, 3).double()):
+        with pytest.raises(LazyrichError, match="the other model has no parameter"):
+            kernel.remainder(model, other, x)
+    with pytest.raises(UnknownName, match="no by matches 'parameter'"):
+        kernel.remainder(model, model, x, by="parameter")

@@ -15,7 +15,7 @@ from ._network import Network, Out, settled
 from ._session import raw_output
 from ._tangent_names import layer_of, row_of
 from ._tangent_options import one_batch
-from .errors import LazyrichError, ShapeError
+from .errors import LazyrichError, ShapeError, UnknownName
 
 Order = Literal[1, 2]
 
@@ -31,16 +31,17 @@ class Linearized(nn.Module):
     arXiv:1910.01619.
 
     Args:
-        model: copied as it is, in evaluation mode.
+        model: or a `Capture` of it; copied as it is, in evaluation mode.
         order: 1 or 2.
         out: takes the outputs out of what the model returns; None for the logits or first tensor.
 
     Raises:
-        LazyrichError: another order, or no parameter that requires a gradient.
+        LazyrichError: another order, no parameter that requires a gradient, or no module.
     """
 
-    def __init__(self, model: nn.Module, order: Order = 1, *, out: Out | None = None) -> None:
+    def __init__(self, model: Model, order: Order = 1, *, out: Out | None = None) -> None:
         super().__init__()
+        model = as_capture(model, None, None).model
         if order not in (1, 2):
             raise LazyrichError(f"order={order}: a model is taken to order 1 or 2.")
         settled(model)
@@ -82,9 +83,8 @@ class Linearized(nn.Module):
             LazyrichError: it has other parameters.
         """
         start, now = dict(self.origin.named_parameters()), dict(model.named_parameters())
+        _alike({name: start[name] for name in self.names}, now)
         for name, change in zip(self.names, self.change, strict=True):
-            if name not in now or now[name].shape != change.shape:
-                raise LazyrichError(f"the other model has no parameter {name!r} of this shape.")
             change.copy_(now[name].to(change) - start[name])
         return self
 
@@ -123,12 +123,16 @@ def remainder(
 
     Raises:
         LazyrichError: no state of this model, or another order.
+        UnknownName: `by` something else.
     """
     if order not in (1, 2):
         raise LazyrichError(f"order={order}: a model is taken to order 1 or 2.")
+    if by not in (None, "layer"):
+        raise UnknownName("by", str(by), ["layer"])
     capture = as_capture(model, None, None)
     network = Network(capture.model, axis=capture.samples_axis, out=out, dtype=dtype)
     before = dict(at_start(capture.model, initial).named_parameters())
+    _alike(network.parameters, before)
     start = {name: before[name].detach().to(p) for name, p in network.parameters.items()}
     change = {name: p.detach() - start[name] for name, p in network.parameters.items()}
     groups: dict[str, set[str]] = {"model": set(change)}
@@ -151,6 +155,12 @@ def remainder(
             return float(left.norm() / first.norm())
 
         return {group: ratio(names) for group, names in groups.items()}
+
+
+def _alike(parameters: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> None:
+    for name, parameter in parameters.items():
+        if name not in others or others[name].shape != parameter.shape:
+            raise LazyrichError(f"the other model has no parameter {name!r} of this shape.")
 
 
 def _a_tensor(returned: Any) -> Tensor:

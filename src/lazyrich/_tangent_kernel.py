@@ -88,6 +88,7 @@ def ntk(
         raise LazyrichError("kernels are computed in one process: call this in one, on all data.")
     capture = as_capture(model, None, None)
     check_options(kind, by, logit, sketch, memory, seed)
+    seed = int(seed)
     network = Network(
         capture.model, axis=capture.samples_axis, out=out, dtype=dtype, device=device, seed=seed
     )

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from math import isfinite
-from numbers import Real
-from operator import index
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from torch.utils.data import DataLoader
@@ -55,12 +54,9 @@ def whole(name: str, value: Any) -> int:
     Raises:
         LazyrichError: it is none.
     """
-    try:
-        if not isinstance(value, bool):
-            return index(value)
-    except TypeError:
-        pass
-    raise LazyrichError(f"{name}={value!r}: a whole number is needed.")
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise LazyrichError(f"{name}={value!r}: a whole number is needed.")
+    return int(value)
 
 
 def weights_by_name(
