@@ -5,6 +5,7 @@ a random v a wrong K does not pass, and each parameter is held to that by itself
 checks products of matrices in this way.)
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -78,9 +79,11 @@ def expected(
         NonFinite: NaN or infinity in outputs or gradients.
     """
     left, unused = _weighted(network, sides[0], probes.left, seeds, at_once)
+    _check(network, sides[0], left)
     right, others = left, unused
     if sides[1] is not None:
         right, others = _weighted(network, sides[1], probes.right, seeds, at_once)
+        _check(network, sides[1], right)
     value, size = {}, {}
     for name, a in left.items():
         b = right[name]
@@ -117,9 +120,11 @@ def _weighted(
                 if gradient is not None:
                     total[name][place] += gradient.to_dense().flatten()
                     used.add(name)
-    for name, gradient in total.items():
-        if not gradient.isfinite().all():
-            raise NonFinite(
-                f"parameter {name!r}: its gradient holds NaN or infinity{network.blame(inputs)}."
-            )
     return total, set(names) - used
+
+
+def _check(network: Network, inputs: Inputs, gradients: Mapping[str, Tensor]) -> None:
+    for name, gradient in gradients.items():
+        if not gradient.isfinite().all():
+            blame = network.blame(inputs)
+            raise NonFinite(f"parameter {name!r}: its gradient holds NaN or infinity{blame}.")

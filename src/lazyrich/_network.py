@@ -177,11 +177,11 @@ class Network:
                 handle.remove()
 
 
-class _Precisions(TorchDispatchMode):
+class _Precisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Which floating point numbers are made."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: set[torch.dtype] = set()
 
     def __torch_dispatch__(

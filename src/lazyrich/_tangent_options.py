@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from math import isfinite
-from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from torch.utils.data import DataLoader
@@ -11,6 +9,7 @@ from torch.utils.data import DataLoader
 from ._capture import Capture
 from ._inputs import Inputs
 from ._kernel import Kind
+from ._scalars import is_real, is_whole
 from .errors import EmptyData, LazyrichError, ShapeError, UnknownName
 
 By = Literal["layer", "parameter"]
@@ -36,27 +35,21 @@ def check_options(
         raise UnknownName("by", str(by), get_args(By))
     if (kind == "single") != (logit is not None):
         raise LazyrichError("logit=... says which output kind='single' is of, and goes with it.")
-    if logit is not None:
-        whole("logit", logit)
-    if sketch is not None and whole("sketch", sketch) < 2:
+    for name, value in {"logit": logit, "sketch": sketch, "seed": seed}.items():
+        if not is_whole(value) and (value is not None or name == "seed"):
+            raise LazyrichError(f"{name}={value!r}: a whole number is needed.")
+    _check_numbers(sketch, by, memory, seed)
+
+
+def _check_numbers(sketch: int | None, by: str | None, memory: float | None, seed: int) -> None:
+    if sketch is not None and sketch < 2:
         raise LazyrichError(f"sketch={sketch}: two random directions or more.")
     if sketch is not None and by is not None:
         raise LazyrichError("a sketch is of all parameters together: leave out by=.")
-    if memory is not None and not (_number(memory) and isfinite(memory) and memory > 0):
+    if memory is not None and not (is_real(memory) and memory > 0):
         raise LazyrichError(f"memory={memory!r}: GiB above zero, or None for half of what is free.")
-    if not -(2**63) <= whole("seed", seed) < 2**64:
+    if not -(2**63) <= seed < 2**64:
         raise LazyrichError(f"seed={seed}: a whole number of 64 bits is needed.")
-
-
-def whole(name: str, value: Any) -> int:
-    """A whole number that was given as an option.
-
-    Raises:
-        LazyrichError: it is none.
-    """
-    if not isinstance(value, Integral) or isinstance(value, bool):
-        raise LazyrichError(f"{name}={value!r}: a whole number is needed.")
-    return int(value)
 
 
 def weights_by_name(
@@ -76,7 +69,7 @@ def weights_by_name(
     for pattern, weight in given.items():
         if not any(fnmatchcase(name, str(pattern)) for name in names):
             raise UnknownName("parameter", str(pattern), names)
-        if not _number(weight) or not 0 <= weight < float("inf"):
+        if not is_real(weight) or weight < 0:
             raise LazyrichError(f"weights: {pattern!r} has {weight!r}, where 0 or more is needed.")
 
     def of(name: str) -> float:
@@ -85,7 +78,9 @@ def weights_by_name(
 
     found = {name: of(name) for name in names}
     if not any(found.values()):
-        raise LazyrichError("weights: every parameter has 0, so that nothing is left of the kernel.")
+        raise LazyrichError(
+            "weights: every parameter has 0, so that nothing is left of the kernel."
+        )
     return found
 
 
@@ -110,7 +105,3 @@ def one_batch(capture: Capture, name: str, item: Any) -> Inputs:
     if not inputs.samples(capture.samples_axis):
         raise EmptyData(f"{name}: a batch without samples.")
     return inputs
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

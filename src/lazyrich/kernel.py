@@ -111,9 +111,7 @@ def velocity(before: Kernel, after: Kernel, duration: float, *, centered: bool =
     return ntk_velocity(_statistic(after, before, None), duration, centered=centered)
 
 
-def critical_rate(
-    kernel: Kernel, loss: Loss = "mse", *, probabilities: Any = None
-) -> float:
+def critical_rate(kernel: Kernel, loss: Loss = "mse", *, probabilities: Any = None) -> float:
     """Learning rate above which the linearized loss grows, see `measures.kernel_regression`.
 
     Raises:
@@ -145,8 +143,8 @@ def _statistic(kernel: Kernel, initial: Kernel | None, labels: Any) -> TangentKe
         now, start = ((k.kind, k.n, k.classes) for k in (kernel, initial))
         if now != start:
             raise ShapeError(
-                "the kernel is {0!r} of {1} samples and {2} outputs, ".format(*now)
-                + "and was {0!r} of {1} and {2} at the start: ".format(*start)
+                "the kernel is {!r} of {} samples and {} outputs, ".format(*now)
+                + "and was {!r} of {} and {} at the start: ".format(*start)
                 + "the same kind on the same samples is needed."
             )
     matrix = kernel.matrix
@@ -163,10 +161,10 @@ def _check(kernel: Kernel, what: str) -> None:
             f"{what} are of a Kernel, as lz.ntk returns it, not of {type(kernel).__name__}."
         )
     if kernel.matrix.ndim != 2 or kernel.n != kernel.m or kernel.crossed:
-        others = " others" if kernel.crossed else ""
+        others = f"{kernel.m} others" if kernel.crossed else f"{kernel.m}"
         raise ShapeError(
-            f"a {kernel.kind!r} kernel of {kernel.n} samples with {kernel.m}{others}: {what} are of "
-            "one kernel of samples with themselves, such as lz.ntk(model, x)."
+            f"a {kernel.kind!r} kernel of {kernel.n} samples with {others}: {what} are of one "
+            "kernel of samples with themselves, such as lz.ntk(model, x)."
         )
     if not kernel.matrix.isfinite().all():
         raise NonFinite("the kernel holds NaN or infinity.")
@@ -184,29 +182,14 @@ def _parts(
 
 def _targets(labels: Any, kernel: Kernel) -> Tensor:
     """One column for each class, or the targets of a regression; side by side for all outputs."""
-    try:
-        found = torch.as_tensor(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ShapeError(f"labels: numbers are needed ({error}).") from error
-    if found.ndim not in (1, 2) or len(found) != kernel.n:
-        raise ShapeError(f"{kernel.n} samples came with labels of {tuple(found.shape)}.")
-    if found.is_complex():
-        raise LazyrichError("labels: classes or real targets are needed, not complex numbers.")
+    found = _numbers(labels, kernel.n)
     of_outputs = kernel.kind == "full" and kernel.classes > 1
     if found.ndim == 1 and not found.is_floating_point():
-        if of_outputs:  # where a label is the number of an output
-            if found.min() < 0 or found.max() >= kernel.classes:
-                raise LazyrichError(
-                    f"labels: {int(found.min())} to {int(found.max())} for a full kernel of "
-                    f"{kernel.classes} outputs: numbers of outputs are needed, counted from 0."
-                )
-            outputs = torch.arange(kernel.classes, device=found.device)
-            found = (found[:, None] == outputs).long()
+        if of_outputs:
+            found = _of_outputs(found, kernel.classes)
         else:
             found = one_hot(torch.unique(found, return_inverse=True)[1])
     found = found.double().reshape(kernel.n, -1)
-    if not found.isfinite().all():
-        raise NonFinite("labels: NaN or infinity is no target.")
     if not of_outputs:
         return found
     if found.shape[1] != kernel.classes:
@@ -214,6 +197,30 @@ def _targets(labels: Any, kernel: Kernel) -> Tensor:
             f"targets of {found.shape[1]} columns for a full kernel of {kernel.classes} outputs."
         )
     return found.reshape(-1, 1)
+
+
+def _of_outputs(labels: Tensor, classes: int) -> Tensor:
+    """One column for each output, where a label is the number of one."""
+    if labels.min() < 0 or labels.max() >= classes:
+        raise LazyrichError(
+            f"labels: {int(labels.min())} to {int(labels.max())} for a full kernel of {classes} "
+            "outputs: numbers of outputs are needed, counted from 0."
+        )
+    return (labels[:, None] == torch.arange(classes, device=labels.device)).long()
+
+
+def _numbers(labels: Any, n: int) -> Tensor:
+    try:
+        found = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeError(f"labels: numbers are needed ({error}).") from error
+    if found.ndim not in (1, 2) or len(found) != n:
+        raise ShapeError(f"{n} samples came with labels of {tuple(found.shape)}.")
+    if found.is_complex():
+        raise LazyrichError("labels: classes or real targets are needed, not complex numbers.")
+    if not found.isfinite().all():
+        raise NonFinite("labels: NaN or infinity is no target.")
+    return found
 
 
 def _chosen(measures: Sequence[Measure | str] | Measure | str | None) -> list[Measure]:

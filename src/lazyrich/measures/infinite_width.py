@@ -1,12 +1,12 @@
 """Tangent kernels of infinitely wide networks, which finite ones are held to."""
 
 from math import pi
-from numbers import Integral
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .._scalars import is_whole
 from ..errors import LazyrichError, ShapeError
 
 
@@ -34,7 +34,7 @@ def arc_cosine_ntk(
         LazyrichError: no hidden layer.
         ShapeError: samples that are no rows, or not of the same length.
     """
-    if not isinstance(depth, Integral) or depth < 1:
+    if not is_whole(depth) or depth < 1:
         raise LazyrichError(f"depth={depth}: one hidden layer or more.")
     x = torch.as_tensor(x).double()
     y = x if other is None else torch.as_tensor(other).double()

@@ -1,8 +1,7 @@
 """What a fixed kernel can do with the training data, and whether the network does better."""
 
 import warnings
-from collections.abc import Sequence
-from numbers import Integral, Real
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -10,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .._kernel import Kernel
+from .._scalars import is_real, is_whole
 from ..errors import LazyrichError, LazyrichWarning, NonFinite, ShapeError, UnknownName
 
 Loss = Literal["mse", "half", "cross_entropy"]
@@ -66,10 +66,12 @@ def kernel_regression(
     """
     kernel, across, targets = _fitting(kernel, across, targets)
     n = len(kernel)
-    ridges = (ridges,) if isinstance(ridges, Real) else tuple(ridges)
-    positive = ridges and all(isinstance(r, Real) and 0 < r < float("inf") for r in ridges)
-    if not positive or not isinstance(folds, Integral) or not 2 <= folds <= n:
-        raise LazyrichError(f"ridges={ridges}, folds={folds}: ridges above zero and 2 to {n} folds.")
+    ridges = tuple(ridges) if isinstance(ridges, Iterable) else (ridges,)
+    positive = ridges and all(is_real(r) and r > 0 for r in ridges)
+    if not positive or not is_whole(folds) or not 2 <= folds <= n:
+        raise LazyrichError(
+            f"ridges={ridges}, folds={folds}: ridges above zero and 2 to {n} folds."
+        )
     size = kernel.diagonal().mean()
     if not size > 0:
         raise LazyrichError("the kernel is zero: nothing can be predicted with it.")
@@ -127,8 +129,8 @@ def linearized_descent(
     """
     kernel, across, targets = _fitting(kernel, across, targets)
     n = len(kernel)
-    counts = isinstance(steps, Integral) and steps >= 0 and isinstance(outputs, Integral)
-    if not counts or not isinstance(rate, Real) or not 0 <= rate < float("inf") or outputs < 1:
+    whole = is_whole(steps) and is_whole(outputs)
+    if not whole or not is_real(rate) or rate < 0 or steps < 0 or outputs < 1:
         raise LazyrichError(
             f"rate={rate}, steps={steps}, outputs={outputs}: numbers, the last two whole, and none "
             "below zero."
@@ -201,7 +203,9 @@ def critical_rate(
         k = torch.einsum("iab,ibjc,jcd->iajd", roots, blocks, roots).reshape(rows, rows)
     largest = float(torch.linalg.eigvalsh(k)[-1])
     if not largest > 0:
-        raise LazyrichError("the loss has no curvature, or the kernel is zero: no rate is too large.")
+        raise LazyrichError(
+            "the loss has no curvature, or the kernel is zero: no rate is too large."
+        )
     return (rows if loss == "mse" else 2 * samples) / largest
 
 
@@ -231,7 +235,7 @@ def accuracy_gap(network: Any, baseline: Any, *, draws: int = 2000, seed: int = 
         ShapeError: not the same test points, or none.
         LazyrichError: answers that are not right or wrong, or no draws.
     """
-    if not isinstance(draws, Integral) or draws < 1:
+    if not is_whole(draws) or draws < 1:
         raise LazyrichError(f"draws={draws}: one or more.")
     right, wanted = _answers("network", network), _answers("baseline", baseline)
     if right.shape != wanted.shape or right.ndim != 1 or not len(right):
@@ -269,7 +273,7 @@ def _probabilities(given: Any, samples: int, classes: int) -> Float[Tensor, "n k
 
 
 def _fitting(
-    kernel: Kernel | Tensor, across: Kernel | Tensor, targets: Tensor
+    kernel: Any, across: Any, targets: Any
 ) -> tuple[Float[Tensor, "n n"], Float[Tensor, "m n"], Float[Tensor, "n c"]]:
     if isinstance(kernel, Kernel) and kernel.crossed:
         raise ShapeError("kernel: that of the training samples with themselves is needed.")
