@@ -5,6 +5,7 @@ a random v a wrong K does not pass, and each parameter is held to that by itself
 checks products of matrices in this way.)
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from ._inputs import Inputs
 from ._network import Network
 from ._tangent_gram import Pairs
+from .errors import NonFinite
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 _NEGLIGIBLE = 1e-4  # of the whole kernel: beneath it, a parameter's share is judged beside this
@@ -72,11 +74,16 @@ def expected(
         seeds: mixtures of outputs that the kernel is of.
         at_once: samples in a forward pass, the same as for the kernel: float32 rounds ReLU's gates
             otherwise in batches of another size.
+
+    Raises:
+        NonFinite: NaN or infinity in outputs or gradients.
     """
     left, unused = _weighted(network, sides[0], probes.left, seeds, at_once)
+    _check(network, sides[0], left)
     right, others = left, unused
     if sides[1] is not None:
         right, others = _weighted(network, sides[1], probes.right, seeds, at_once)
+        _check(network, sides[1], right)
     value, size = {}, {}
     for name, a in left.items():
         b = right[name]
@@ -111,6 +118,13 @@ def _weighted(
             )
             for name, gradient in zip(names, found, strict=True):
                 if gradient is not None:
-                    total[name][place] += gradient.flatten()
+                    total[name][place] += gradient.to_dense().flatten()
                     used.add(name)
     return total, set(names) - used
+
+
+def _check(network: Network, inputs: Inputs, gradients: Mapping[str, Tensor]) -> None:
+    for name, gradient in gradients.items():
+        if not gradient.isfinite().all():
+            blame = network.blame(inputs)
+            raise NonFinite(f"parameter {name!r}: its gradient holds NaN or infinity{blame}.")

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -17,7 +18,7 @@ from .errors import LazyrichError, UnreadableFile
 Kind = Literal["trace", "full", "class", "sum_logits", "single"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Kernel:
     """The empirical neural tangent kernel of n samples with m others, in float64.
 
@@ -35,6 +36,7 @@ class Kernel:
         certificate: largest relative error, over parameters, of u' K v beside ordinary backward
             passes; None where it was not asked for.
         sketch_error: expected relative error in Frobenius norm; None for an exact kernel.
+        crossed: whether the m samples are others than the n, were there even as many.
     """
 
     matrix: Tensor
@@ -47,6 +49,18 @@ class Kernel:
     dtype: str = "float64"
     certificate: float | None = None
     sketch_error: float | None = None
+    crossed: bool = False
+
+    def __repr__(self) -> str:
+        used = Counter(engine.partition(",")[0] for engine in self.engines.values())
+        engines = ", ".join(f"{count} {engine}" for engine, count in used.most_common())
+        errors = {"certificate": self.certificate, "sketch_error": self.sketch_error}
+        told = [f"{name}={error:.2g}" for name, error in errors.items() if error is not None]
+        return (
+            f"Kernel({self.kind!r}, n={self.n}, m={self.m}, classes={self.classes}, "
+            + ", ".join([f"engines: {engines or 'unknown'}", *told])
+            + ")"
+        )
 
     @property
     def blocks(self) -> Float[Tensor, "n k m k"]:
@@ -75,7 +89,10 @@ class Kernel:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
+                part.touch()
+                mode = part.stat().st_mode  # that of any new file, where safetensors has its own
                 save_file(plain, part, metadata={"kernel": json.dumps(told)})
+                part.chmod(mode)
                 part.replace(path)
             finally:
                 part.unlink(missing_ok=True)

@@ -11,9 +11,11 @@ from torch.func import functional_call
 from ._capture import Start, at_start
 from ._engine import Model, as_capture
 from ._forward_mode import pushed
-from ._network import Network, Out
+from ._network import Network, Out, settled
 from ._session import raw_output
-from .errors import LazyrichError, ShapeError
+from ._tangent_names import layer_of, row_of
+from ._tangent_options import one_batch
+from .errors import LazyrichError, ShapeError, UnknownName
 
 Order = Literal[1, 2]
 
@@ -29,18 +31,20 @@ class Linearized(nn.Module):
     arXiv:1910.01619.
 
     Args:
-        model: copied as it is, in evaluation mode.
+        model: or a `Capture` of it; copied as it is, in evaluation mode.
         order: 1 or 2.
         out: takes the outputs out of what the model returns; None for the logits or first tensor.
 
     Raises:
-        LazyrichError: another order, or no parameter that requires a gradient.
+        LazyrichError: another order, no parameter that requires a gradient, or no module.
     """
 
-    def __init__(self, model: nn.Module, order: Order = 1, *, out: Out | None = None) -> None:
+    def __init__(self, model: Model, order: Order = 1, *, out: Out | None = None) -> None:
         super().__init__()
+        model = as_capture(model, None, None).model
         if order not in (1, 2):
             raise LazyrichError(f"order={order}: a model is taken to order 1 or 2.")
+        settled(model)
         self.order, self._out = order, out or raw_output
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
         if not self.names:
@@ -79,13 +83,14 @@ class Linearized(nn.Module):
             LazyrichError: it has other parameters.
         """
         start, now = dict(self.origin.named_parameters()), dict(model.named_parameters())
+        _alike({name: start[name] for name in self.names}, now)
         for name, change in zip(self.names, self.change, strict=True):
-            if name not in now or now[name].shape != change.shape:
-                raise LazyrichError(f"the other model has no parameter {name!r} of this shape.")
             change.copy_(now[name].to(change) - start[name])
         return self
 
 
+@torch.inference_mode(False)
+@torch.no_grad()
 def remainder(
     model: Model,
     initial: Start,
@@ -114,24 +119,28 @@ def remainder(
         out, dtype: as in `ntk`. Changes under 1e-4 of the outputs need torch.float64.
 
     Returns:
-        By layer, and for the `model`.
+        By layer, and for the `model`; a layer that is itself called `model` is `model.` here.
 
     Raises:
         LazyrichError: no state of this model, or another order.
+        UnknownName: `by` something else.
     """
     if order not in (1, 2):
         raise LazyrichError(f"order={order}: a model is taken to order 1 or 2.")
+    if by not in (None, "layer"):
+        raise UnknownName("by", str(by), ["layer"])
     capture = as_capture(model, None, None)
     network = Network(capture.model, axis=capture.samples_axis, out=out, dtype=dtype)
     before = dict(at_start(capture.model, initial).named_parameters())
+    _alike(network.parameters, before)
     start = {name: before[name].detach().to(p) for name, p in network.parameters.items()}
     change = {name: p.detach() - start[name] for name, p in network.parameters.items()}
     groups: dict[str, set[str]] = {"model": set(change)}
     if by == "layer":
         for name in change:
-            groups.setdefault(name.rpartition(".")[0], set()).add(name)
-    with network, torch.no_grad():
-        inputs = network.placed(capture.inputs(x))
+            groups.setdefault(row_of(layer_of(name, capture.model)), set()).add(name)
+    with network:
+        inputs = network.placed(one_batch(capture, "x", x))
 
         def outputs(parameters: Mapping[str, Tensor]) -> Tensor:
             with network.same_draws():
@@ -146,6 +155,12 @@ def remainder(
             return float(left.norm() / first.norm())
 
         return {group: ratio(names) for group, names in groups.items()}
+
+
+def _alike(parameters: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> None:
+    for name, parameter in parameters.items():
+        if name not in others or others[name].shape != parameter.shape:
+            raise LazyrichError(f"the other model has no parameter {name!r} of this shape.")
 
 
 def _a_tensor(returned: Any) -> Tensor:

@@ -10,12 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._gradients import flat_outputs
 from ._inputs import Inputs
 from ._session import raw_output, uncompiled, undivided
 from ._untouched import Draws, untouched
-from .errors import LazyrichError
+from .errors import LazyrichError, NonFinite
 
 Out = Callable[[Any], Tensor]
 """From what a model returns to the outputs that are meant, one row a sample."""
@@ -44,6 +45,10 @@ class Network:
     Attributes:
         parameters: those that require gradients by name, each once.
         modules: by name, each once.
+
+    Raises:
+        LazyrichError: no parameter requires gradients, or a module changes its own as it runs; or
+            another precision to compute in.
     """
 
     def __init__(
@@ -56,6 +61,9 @@ class Network:
         device: torch.device | str | None = None,
         seed: int = 0,
     ) -> None:
+        settled(model)
+        if dtype not in (None, torch.float32, torch.float64):
+            raise LazyrichError(f"dtype={dtype!r}: torch.float32, torch.float64 or None.")
         self._model = model = _computing(model, dtype, device)
         self.axis, self._out, self._seed = axis, out or raw_output, seed
         self.parameters = {k: p for k, p in model.named_parameters() if p.requires_grad}
@@ -80,7 +88,8 @@ class Network:
         """The same inputs where the model is, in its precision."""
 
         def place(tensor: Tensor) -> Tensor:
-            tensor = tensor.detach().to(self.device)
+            tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
+            tensor = tensor.to(self.device)
             return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
         return inputs.of_tensors(place)
@@ -96,15 +105,33 @@ class Network:
         return inputs if (start, stop) == (0, n) else inputs.of_tensors(cut)
 
     def __call__(self, inputs: Inputs) -> Float[Tensor, "n c"]:
-        """The outputs of the model as it is, with their graph."""
+        """The outputs of the model as it is, with their graph.
+
+        Raises:
+            NonFinite: NaN among them.
+            LazyrichError: the model does not run in this precision.
+        """
+        given = inputs.of_tensors(Tensor.clone)  # which the model may change in place
         with torch.enable_grad(), self._draws():
-            returned = self._model(*inputs.args, **inputs.kwargs)
-        return flat_outputs(self._out(returned), inputs.samples(self.axis), self.axis)
+            try:
+                returned = self._model(*given.args, **given.kwargs)
+            except RuntimeError as error:
+                if "dtype" not in str(error) and "scalar type" not in str(error):
+                    raise
+                raise LazyrichError(
+                    f"the model does not run in {self.dtype} ({error}): its forward pass brings in "
+                    "another precision. Leave out such casts, or pass the dtype=... they are to."
+                ) from error
+            outputs = flat_outputs(self._out(returned), inputs.samples(self.axis), self.axis)
+        if outputs.isnan().any():
+            raise NonFinite(f"the model's outputs hold NaN{self.blame(inputs)}.")
+        return outputs
 
     def at(self, parameters: Mapping[str, Tensor], inputs: Inputs) -> Float[Tensor, "n c"]:
         """The outputs with other values for some parameters, as torch.func differentiates them."""
         values = self._values | dict(parameters)
-        returned = functional_call(self._model, values, inputs.args, dict(inputs.kwargs))
+        given = inputs.of_tensors(Tensor.clone)
+        returned = functional_call(self._model, values, given.args, dict(given.kwargs))
         return flat_outputs(self._out(returned), inputs.samples(self.axis), self.axis)
 
     def watched(self, inputs: Inputs, names: set[str]) -> tuple[Float[Tensor, "n c"], list[Call]]:
@@ -112,6 +139,21 @@ class Network:
         calls: list[Call] = []
         with self._watching(names, calls):
             return self(inputs), calls
+
+    def blame(self, inputs: Inputs) -> str:
+        """What NaN or infinity may have come from, as the end of a sentence."""
+        if any(map(_wild, inputs.tensors())):
+            return ", and so do its inputs"
+        held = (*self._model.named_buffers(), *self._model.named_parameters())
+        wild = next((name for name, tensor in held if _wild(tensor)), None)
+        return "" if wild is None else f", and so does its {wild!r}"
+
+    def coarser(self, inputs: Inputs) -> torch.dtype | None:
+        """A precision below its own that the model computes in on the way, if there is one."""
+        with _Precisions() as seen:
+            self(inputs)
+        bits = torch.finfo(self.dtype).bits
+        return next((d for d in seen.found if torch.finfo(d).bits < bits), None)
 
     @contextmanager
     def same_draws(self) -> Iterator[None]:
@@ -135,6 +177,40 @@ class Network:
                 handle.remove()
 
 
+class _Precisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Which floating point numbers are made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: set[torch.dtype] = set()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        made = function(*args, **(kwargs or {}))
+        if isinstance(made, Tensor) and made.is_floating_point():
+            self.found.add(made.dtype)
+        return made
+
+
+def _wild(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and not bool(tensor.isfinite().all())
+
+
+def settled(model: nn.Module) -> None:
+    """Refuse a model whose parameters are others after a forward pass.
+
+    Raises:
+        LazyrichError: it has embeddings that are renormalized where they are looked up.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
+            raise LazyrichError(
+                f"layer {name!r}: max_norm changes its weights in the forward pass. Set it to None "
+                "once they are what they are to be."
+            )
+
+
 def _keep(
     name: str, calls: list[Call], _: nn.Module, args: Any, kwargs: Mapping[str, Any], z: Any
 ) -> Tensor | None:
@@ -156,4 +232,5 @@ def _computing(
     dtype = torch.float32 if dtype is None and half else dtype
     device = None if device is None else torch.device(device)
     same = all(dtype in (None, p.dtype) and device in (None, p.device) for p in floating)
+    same = same and not any(t.is_inference() for t in (*model.parameters(), *model.buffers()))
     return model if same else deepcopy(model).to(device=device, dtype=dtype)

@@ -11,7 +11,7 @@ from torch.func import vjp, vmap
 
 from ._inputs import Inputs
 from ._network import Network
-from .errors import LazyrichError
+from .errors import LazyrichError, NonFinite
 
 VMAPPED, LOOPED = "jacobian", "jacobian, sample by sample"
 
@@ -100,6 +100,8 @@ def _rows(
 ) -> Iterator[tuple[Tensor, ...]]:
     try:
         outputs = network(one)
+    except NonFinite:
+        raise
     except Exception as error:
         raise LazyrichError(
             f"the model does not run on a sample by itself ({error}): outputs that depend on other "
@@ -107,7 +109,7 @@ def _rows(
         ) from error
     for seed in seeds:
         if outputs.requires_grad:
-            yield torch.autograd.grad(
+            found = torch.autograd.grad(
                 outputs,
                 parameters,
                 seed[None],
@@ -115,6 +117,7 @@ def _rows(
                 allow_unused=True,
                 materialize_grads=True,
             )
+            yield tuple(gradient.to_dense() for gradient in found)
         else:
             yield tuple(torch.zeros_like(p) for p in parameters)
 

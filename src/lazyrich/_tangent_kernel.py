@@ -1,13 +1,12 @@
 """The empirical neural tangent kernel of a model."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from ._engine import Model, as_capture
 from ._kernel import Kernel, Kind
@@ -15,15 +14,18 @@ from ._network import Network, Out
 from ._ranks import several
 from ._tangent_blocks import in_blocks
 from ._tangent_gram import Pairs
+from ._tangent_names import layer_of
+from ._tangent_options import By, check_options, one_batch, weights_by_name
 from ._tangent_plan import Plan, Seen, Task, look
 from ._tangent_sketch import sketched
 from ._tangent_sum import Sides, TangentSum
-from .errors import LazyrichError, UnknownName
+from .errors import LazyrichError, NonFinite
 
-By = Literal["layer", "parameter"]
 _PAIRS: Mapping[Kind, Pairs] = {"full": "all", "class": "each"}
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def ntk(
     model: Model,
     x: Any,
@@ -54,7 +56,7 @@ def ntk(
 
     Args:
         model: any module, or a `Capture` that says how to read it. It comes back as it was.
-        x: one batch, as an item of a loader would be: inputs, (inputs, labels) or a mapping.
+        x: one batch, not a loader, but as an item of it: inputs, (inputs, labels) or a mapping.
         other: a second batch, for the kernel of the first with it; None for that of x with itself.
         kind: `trace`, the sum over outputs c = d; `full`, all pairs; `class`, one kernel for each
             c = d; `sum_logits`, that of the sum of outputs divided by the root of their number;
@@ -69,27 +71,31 @@ def ntk(
             the full kernel, and for others up to three, which check the part of as many outputs.
         sketch: random directions in place of all parameters; for models where nothing else fits.
         seed: of the check, of the sketch, and of all that the model draws.
-        dtype: to compute in, on a copy of the model; None for the model's own, or float32 where
-            that is shorter. The kernel is float64.
+        dtype: float32 or float64, to compute in, on a copy of the model; None for the model's own,
+            or float32 where that is shorter. The kernel is float64.
         device: to compute on, on a copy of the model; None for where the model is.
 
     Raises:
         MemoryRefused: it would not fit; the message says what does.
-        LazyrichError: an option that does not fit, or outputs that depend on other samples.
+        LazyrichError: an option that does not fit, outputs that depend on other samples or on no
+            parameter, or another precision within the model.
+        NonFinite: NaN or infinity in inputs, model or kernel.
+        EmptyData: a batch without samples.
         ShapeError: outputs whose samples cannot be told.
         UnknownName: a kind that does not exist, or a pattern that fits no parameter.
     """
     if several():
         raise LazyrichError("kernels are computed in one process: call this in one, on all data.")
     capture = as_capture(model, None, None)
-    _check(kind, by, logit, sketch)
+    check_options(kind, by, logit, sketch, memory, seed)
+    seed = int(seed)
     network = Network(
         capture.model, axis=capture.samples_axis, out=out, dtype=dtype, device=device, seed=seed
     )
-    by_name = _by_name(network.parameters, weights or {})
+    by_name = weights_by_name(network.parameters, weights)
     with network:
-        left = network.placed(capture.inputs(x))
-        right = None if other is None else network.placed(capture.inputs(other))
+        left = network.placed(one_batch(capture, "x", x))
+        right = None if other is None else network.placed(one_batch(capture, "other", other))
         n = left.samples(network.axis)
         m = n if right is None else right.samples(network.axis)
         seen = look(network, left if right is None or n >= m else right)
@@ -97,13 +103,12 @@ def ntk(
         pairs = _PAIRS.get(kind, "sum")
         told = str(network.dtype).removeprefix("torch.")
         if sketch is not None:
-            found = sketched(network, (left, right), seeds, pairs, by_name, sketch, seed)
+            matrix, error = sketched(network, (left, right), seeds, pairs, by_name, sketch, seed)
             engines = {name: "sketch" for name, w in by_name.items() if w}
-            return Kernel(
-                found[0], kind, n, m, seen.outputs, {}, engines, told, sketch_error=found[1]
-            )
+            kernel = Kernel(matrix, kind, n, m, seen.outputs, {}, engines, told, None, error)
+            return _finite(replace(kernel, crossed=right is not None))
         task = _task(network, seen, (n, None if right is None else m), by_name, pairs, seeds)
-        kept = {name: _kept(name, by) for name in by_name}
+        kept = {name: _kept(name, by, capture.model) for name in by_name}
         count = 1 + len({name for name in kept.values() if name is not None})
         task = replace(task, kept=count, certify=certify)
         plan = Plan.of(seen, task, memory, network.dtype, network.device)
@@ -114,17 +119,15 @@ def ntk(
             return part
 
         total = in_blocks(network, (left, right), pairs, len(seeds), plan.block, block)
-    return Kernel(
-        total.matrix,
-        kind,
-        n,
-        m,
-        seen.outputs,
-        total.terms,
-        total.engines,
-        told,
-        total.certificate,
-    )
+    matrix, terms, engines, certificate = total
+    kernel = Kernel(matrix, kind, n, m, seen.outputs, terms, engines, told, certificate)
+    return _finite(replace(kernel, crossed=right is not None))
+
+
+def _finite(kernel: Kernel) -> Kernel:
+    if not kernel.matrix.isfinite().all():
+        raise NonFinite("the kernel holds NaN or infinity: look at inputs and parameters.")
+    return kernel
 
 
 def _task(
@@ -153,43 +156,8 @@ def _seeds(kind: Kind, outputs: int, logit: int | None) -> Float[Tensor, "r c"]:
     return every[logit][None]
 
 
-def _kept(parameter: str, by: By | None) -> str | None:
-    """Under which name the part of a parameter is kept; a parametrized one's is its layer's."""
+def _kept(parameter: str, by: By | None, model: nn.Module) -> str | None:
+    """Under which name the part of a parameter is kept."""
     if by == "layer":
-        layer, _, parametrized = parameter.partition(".parametrizations.")
-        return layer if parametrized else layer.rpartition(".")[0]
+        return layer_of(parameter, model)
     return parameter if by == "parameter" else None
-
-
-def _by_name(parameters: Iterable[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """The weight of each parameter.
-
-    Raises:
-        UnknownName: a pattern that fits none.
-        LazyrichError: a weight below zero.
-    """
-    names = list(parameters)
-    for pattern, weight in weights.items():
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise UnknownName("parameter", pattern, names)
-        if not 0 <= weight < float("inf"):
-            raise LazyrichError(f"weights: {pattern!r} has {weight}, where 0 or more is needed.")
-
-    def of(name: str) -> float:
-        fits = (w for pattern, w in weights.items() if fnmatchcase(name, pattern))
-        return float(weights[name] if name in weights else next(fits, 1.0))
-
-    return {name: of(name) for name in names}
-
-
-def _check(kind: str, by: str | None, logit: int | None, sketch: int | None) -> None:
-    if kind not in get_args(Kind):
-        raise UnknownName("kind", kind, get_args(Kind))
-    if by is not None and by not in get_args(By):
-        raise UnknownName("by", by, get_args(By))
-    if (kind == "single") != (logit is not None):
-        raise LazyrichError("logit=... says which output kind='single' is of, and goes with it.")
-    if sketch is not None and (not isinstance(sketch, int) or sketch < 2):
-        raise LazyrichError(f"sketch={sketch}: two random directions or more.")
-    if sketch is not None and by is not None:
-        raise LazyrichError("a sketch is of all parameters together: leave out by=.")

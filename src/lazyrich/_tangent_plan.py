@@ -13,7 +13,7 @@ from ._memory import free_memory
 from ._network import Call, Network
 from ._sample_gradients import Products, covered, sample_gradients
 from ._tangent_gram import Pairs
-from .errors import MemoryRefused, ShapeError
+from .errors import LazyrichError, MemoryRefused, ShapeError
 
 CERTIFIED = 3  # outputs in the part of a kernel that a certificate is made for, output by output
 _FEW = 3  # samples to look at: a single one could not be told from what is the same for all
@@ -57,10 +57,19 @@ class Seen:
 
 
 def look(network: Network, inputs: Inputs) -> Seen:
-    """Pass a few samples through the model."""
+    """Pass a few samples through the model.
+
+    Raises:
+        LazyrichError: no parameter is used.
+    """
     few = min(inputs.samples(network.axis), _FEW)
     watched = {name for name, module in network.modules.items() if covered(module)}
     outputs, calls = network.watched(network.some(inputs, 0, few), watched)
+    if not outputs.requires_grad:
+        raise LazyrichError(
+            "the model's outputs depend on no parameter that requires a gradient: its forward pass "
+            "detaches them, or runs under torch.no_grad() or torch.inference_mode(). Let it not."
+        )
     of_module: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         of_module[call.module].append(call)

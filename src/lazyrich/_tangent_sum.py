@@ -129,6 +129,13 @@ class TangentSum:
             if name in self._failed:
                 engine += ", as modules do not show all of its gradients"
             if not self._add_term(name, Term(term.matrix, engine), block, check, slack):
+                coarse = network.coarser(self._sides[0])
+                if coarse is not None:
+                    raise LazyrichError(
+                        f"parameter {name!r}: the kernel differs from what a backward pass gives, "
+                        f"as the model computes in {coarse} in its forward pass, by a cast or "
+                        f"autocast, where the kernel is in {network.dtype}. Leave that out."
+                    )
                 raise LazyrichError(
                     f"parameter {name!r}: no kernel of single samples gives what a backward pass "
                     "through the batch gives. The outputs of a sample depend on the others, as "

@@ -15,7 +15,8 @@ from ._evaluation import Cell, Heading, Table, records
 from ._kernel import Kernel
 from ._linearized import Linearized, remainder
 from ._records import Records
-from .errors import LazyrichError, ShapeError, UnknownName
+from ._tangent_names import row_of
+from .errors import LazyrichError, NonFinite, ShapeError, UnknownName
 from .measures import CATALOGUE, Measure
 from .measures.infinite_width import arc_cosine_ntk
 from .measures.kernel_regression import (
@@ -64,16 +65,21 @@ def measure(
 ) -> Records:
     """Measures of a tangent kernel, and layer by layer where its terms were kept.
 
+    The row of the whole is `model`, and that of a layer with this very name `model.`.
+
     Args:
         kernel: of samples with themselves; `trace`, `full` or of one output.
         initial: the same at the start of training.
-        labels: classes, or targets of a regression as [n] or [n, c].
+        labels: classes, or targets of a regression as [n] or [n, c]. For a full kernel of several
+            outputs a class is the number of its output.
         measures: names, globs or measures of tangent kernels; None for all that the data allows.
         run, step: names for the records, to follow a training run.
 
     Raises:
         ShapeError: kernels or labels that do not fit each other.
+        NonFinite: NaN or infinity in them.
         UnknownName: no such measure.
+        LazyrichError: labels that are no outputs of a full kernel, or no `Kernel`.
     """
     whole = _statistic(kernel, initial, labels)
     chosen = _chosen(measures)
@@ -105,16 +111,17 @@ def velocity(before: Kernel, after: Kernel, duration: float, *, centered: bool =
     return ntk_velocity(_statistic(after, before, None), duration, centered=centered)
 
 
-def critical_rate(
-    kernel: Kernel, loss: Loss = "mse", *, probabilities: Tensor | None = None
-) -> float:
+def critical_rate(kernel: Kernel, loss: Loss = "mse", *, probabilities: Any = None) -> float:
     """Learning rate above which the linearized loss grows, see `measures.kernel_regression`.
 
     Raises:
-        LazyrichError: a kernel that is not of all pairs of outputs: it would allow too much.
+        LazyrichError: a kernel that is not of all pairs of outputs: it would allow too much; or
+            one that is zero.
+        NonFinite: NaN or infinity in it.
         UnknownName: no such loss.
         ShapeError: probabilities that do not fit.
     """
+    _check(kernel, "critical rates")
     if loss not in get_args(Loss):
         raise UnknownName("loss", loss, get_args(Loss))
     if kernel.matrix.ndim != 2 or (kernel.kind != "full" and kernel.classes > 1):
@@ -130,17 +137,16 @@ def _cell(part: TangentKernel, m: Measure, kernel: Kernel) -> Cell:
 
 
 def _statistic(kernel: Kernel, initial: Kernel | None, labels: Any) -> TangentKernel:
-    for each in (kernel, initial):
-        if each is not None and (each.matrix.ndim != 2 or each.n != each.m):
+    _check(kernel, "measures")
+    if initial is not None:
+        _check(initial, "measures")
+        now, start = ((k.kind, k.n, k.classes) for k in (kernel, initial))
+        if now != start:
             raise ShapeError(
-                f"a {each.kind!r} kernel of {each.n} samples with {each.m}: measures are of one "
-                "kernel of samples with themselves, such as lz.ntk(model, x)."
+                "the kernel is {!r} of {} samples and {} outputs, ".format(*now)
+                + "and was {!r} of {} and {} at the start: ".format(*start)
+                + "the same kind on the same samples is needed."
             )
-    if initial is not None and (initial.kind, initial.n) != (kernel.kind, kernel.n):
-        raise ShapeError(
-            f"the kernel is {kernel.kind!r} of {kernel.n} samples and was {initial.kind!r} of "
-            f"{initial.n} at the start: the same kind on the same samples is needed."
-        )
     matrix = kernel.matrix
     targets = None if labels is None else _targets(labels, kernel).to(matrix.device)
     before = None if initial is None else initial.matrix.to(matrix.device)
@@ -148,35 +154,73 @@ def _statistic(kernel: Kernel, initial: Kernel | None, labels: Any) -> TangentKe
     return TangentKernel(matrix, before, targets, precision=precision)
 
 
+def _check(kernel: Kernel, what: str) -> None:
+    """Refuse what is no kernel of samples with themselves."""
+    if not isinstance(kernel, Kernel):
+        raise LazyrichError(
+            f"{what} are of a Kernel, as lz.ntk returns it, not of {type(kernel).__name__}."
+        )
+    if kernel.matrix.ndim != 2 or kernel.n != kernel.m or kernel.crossed:
+        others = f"{kernel.m} others" if kernel.crossed else f"{kernel.m}"
+        raise ShapeError(
+            f"a {kernel.kind!r} kernel of {kernel.n} samples with {others}: {what} are of one "
+            "kernel of samples with themselves, such as lz.ntk(model, x)."
+        )
+    if not kernel.matrix.isfinite().all():
+        raise NonFinite("the kernel holds NaN or infinity.")
+
+
 def _parts(
     kernel: Kernel, initial: Kernel | None, whole: TangentKernel
 ) -> dict[str, TangentKernel]:
     before = {} if initial is None else initial.terms
     return {
-        name: TangentKernel(term, before.get(name), None, whole, whole.precision)
+        row_of(name): TangentKernel(term, before.get(name), None, whole, whole.precision)
         for name, term in kernel.terms.items()
     }
 
 
 def _targets(labels: Any, kernel: Kernel) -> Tensor:
     """One column for each class, or the targets of a regression; side by side for all outputs."""
-    found = torch.as_tensor(labels)
-    if len(found) != kernel.n or found.ndim > 2:
-        raise ShapeError(f"{kernel.n} samples came with labels of {tuple(found.shape)}.")
+    found = _numbers(labels, kernel.n)
+    of_outputs = kernel.kind == "full" and kernel.classes > 1
     if found.ndim == 1 and not found.is_floating_point():
-        if kernel.kind == "full":  # where a label is the number of an output
-            outputs = torch.arange(kernel.classes, device=found.device)
-            found = (found[:, None] == outputs).long()
+        if of_outputs:
+            found = _of_outputs(found, kernel.classes)
         else:
             found = one_hot(torch.unique(found, return_inverse=True)[1])
     found = found.double().reshape(kernel.n, -1)
-    if kernel.kind != "full":
+    if not of_outputs:
         return found
     if found.shape[1] != kernel.classes:
         raise ShapeError(
             f"targets of {found.shape[1]} columns for a full kernel of {kernel.classes} outputs."
         )
     return found.reshape(-1, 1)
+
+
+def _of_outputs(labels: Tensor, classes: int) -> Tensor:
+    """One column for each output, where a label is the number of one."""
+    if labels.min() < 0 or labels.max() >= classes:
+        raise LazyrichError(
+            f"labels: {int(labels.min())} to {int(labels.max())} for a full kernel of {classes} "
+            "outputs: numbers of outputs are needed, counted from 0."
+        )
+    return (labels[:, None] == torch.arange(classes, device=labels.device)).long()
+
+
+def _numbers(labels: Any, n: int) -> Tensor:
+    try:
+        found = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeError(f"labels: numbers are needed ({error}).") from error
+    if found.ndim not in (1, 2) or len(found) != n:
+        raise ShapeError(f"{n} samples came with labels of {tuple(found.shape)}.")
+    if found.is_complex():
+        raise LazyrichError("labels: classes or real targets are needed, not complex numbers.")
+    if not found.isfinite().all():
+        raise NonFinite("labels: NaN or infinity is no target.")
+    return found
 
 
 def _chosen(measures: Sequence[Measure | str] | Measure | str | None) -> list[Measure]:

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import LazyrichError
+from .._scalars import is_whole
+from ..errors import LazyrichError, ShapeError
 
 
 def arc_cosine_ntk(
@@ -31,11 +32,16 @@ def arc_cosine_ntk(
 
     Raises:
         LazyrichError: no hidden layer.
+        ShapeError: samples that are no rows, or not of the same length.
     """
-    if depth < 1:
+    if not is_whole(depth) or depth < 1:
         raise LazyrichError(f"depth={depth}: one hidden layer or more.")
-    x = x.double()
-    y = x if other is None else other.double()
+    x = torch.as_tensor(x).double()
+    y = x if other is None else torch.as_tensor(other).double()
+    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or not x.shape[1]:
+        raise ShapeError(
+            f"samples of {tuple(x.shape)} and {tuple(y.shape)}: [n, d] and [m, d] are needed."
+        )
     covariance = x @ y.T / x.shape[1]
     sizes = x.norm(dim=1)[:, None] * y.norm(dim=1) / x.shape[1]  # kept by every layer
     found = covariance

@@ -1,13 +1,16 @@
 """What a fixed kernel can do with the training data, and whether the network does better."""
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import LazyrichError, ShapeError
+from .._kernel import Kernel
+from .._scalars import is_real, is_whole
+from ..errors import LazyrichError, LazyrichWarning, NonFinite, ShapeError, UnknownName
 
 Loss = Literal["mse", "half", "cross_entropy"]
 RIDGES = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -28,11 +31,11 @@ class Regression(NamedTuple):
 
 
 def kernel_regression(
-    kernel: Tensor,
-    across: Tensor,
+    kernel: Kernel | Tensor,
+    across: Kernel | Tensor,
     targets: Tensor,
     *,
-    ridges: Sequence[float] = RIDGES,
+    ridges: Sequence[float] | float = RIDGES,
     folds: int = 5,
     seed: int = 0,
 ) -> Regression:
@@ -51,21 +54,27 @@ def kernel_regression(
         kernel: of the training samples, [n, n].
         across: of the test samples with them, [m, n].
         targets: of the training samples, [n, c]; less the outputs at the start, to start there.
-        ridges: to choose from, beside the mean of the diagonal.
+        ridges: to choose from, beside the mean of the diagonal; or a single one.
         folds: of the training samples.
         seed: deals them to the folds.
 
     Raises:
         ShapeError: kernels and targets that do not fit each other.
-        LazyrichError: no ridge above zero, or fewer than two folds or more than samples.
+        NonFinite: NaN or infinity in them.
+        LazyrichError: no ridge above zero, fewer than two folds or more than samples, or a kernel
+            that is zero.
     """
-    n = _fitting(kernel, across, targets)
-    if not ridges or min(ridges) <= 0 or not 2 <= folds <= n:
+    kernel, across, targets = _fitting(kernel, across, targets)
+    n = len(kernel)
+    ridges = tuple(ridges) if isinstance(ridges, Iterable) else (ridges,)
+    positive = ridges and all(is_real(r) and r > 0 for r in ridges)
+    if not positive or not is_whole(folds) or not 2 <= folds <= n:
         raise LazyrichError(
-            f"ridges={tuple(ridges)}, folds={folds}: ridges above zero and 2 to {n} folds."
+            f"ridges={ridges}, folds={folds}: ridges above zero and 2 to {n} folds."
         )
-    kernel, across, targets = kernel.double(), across.double(), targets.double()
     size = kernel.diagonal().mean()
+    if not size > 0:
+        raise LazyrichError("the kernel is zero: nothing can be predicted with it.")
     random = torch.Generator().manual_seed(seed)
     dealt = torch.randperm(n, generator=random).to(kernel.device).remainder(folds)
     errors = torch.zeros(len(ridges), dtype=torch.double)
@@ -82,8 +91,8 @@ def kernel_regression(
 
 
 def linearized_descent(
-    kernel: Tensor,
-    across: Tensor,
+    kernel: Kernel | Tensor,
+    across: Kernel | Tensor,
     targets: Tensor,
     rate: float,
     steps: int,
@@ -112,24 +121,44 @@ def linearized_descent(
 
     Raises:
         ShapeError: kernels and targets that do not fit each other.
-        LazyrichError: a rate or a number of steps below zero, or no such loss.
+        LazyrichError: a rate or a whole number of steps below zero, or no such loss.
+        NonFinite: NaN or infinity in what is given, or in what a rate that is too large leads to.
+
+    Warns:
+        LazyrichWarning: a rate above the critical one: the outputs grow from step to step.
     """
-    n = _fitting(kernel, across, targets)
-    if rate < 0 or steps < 0 or outputs < 1 or loss not in ("mse", "half"):
+    kernel, across, targets = _fitting(kernel, across, targets)
+    n = len(kernel)
+    whole = is_whole(steps) and is_whole(outputs)
+    if not whole or not is_real(rate) or rate < 0 or steps < 0 or outputs < 1:
         raise LazyrichError(
-            f"rate={rate}, steps={steps}, outputs={outputs}, loss={loss!r}: none below zero, and "
-            "'mse' or 'half'."
+            f"rate={rate}, steps={steps}, outputs={outputs}: numbers, the last two whole, and none "
+            "below zero."
         )
+    if loss not in ("mse", "half"):
+        raise UnknownName("loss", str(loss), ("mse", "half"))
+    if targets.shape[1] == 1 and n % outputs:
+        raise ShapeError(f"a kernel of {n} rows is not the full one of {outputs} outputs.")
     rows = n // outputs if targets.shape[1] == 1 else n  # samples: a full kernel has n k rows
     pace = 2 * rate / (rows * outputs) if loss == "mse" else rate / rows
-    values, axes = torch.linalg.eigh(kernel.double())
+    values, axes = torch.linalg.eigh(kernel)
+    fastest = pace * float(values[-1])
+    if fastest > 2:
+        warnings.warn(
+            f"rate={rate} is {fastest / 2:.3g} times the critical one of this kernel: the "
+            "linearized model diverges.",
+            LazyrichWarning,
+            stacklevel=2,
+        )
     slow = pace * values.clamp(min=0)
     reached = torch.where(
         slow < 0.5, -torch.expm1(steps * torch.log1p(-slow.clamp(max=0.5))), 1 - (1 - slow) ** steps
     )
     gain = torch.where(slow > 0, reached / values.clamp(min=1e-300), pace * steps)
-    learned: Tensor = axes @ (gain[:, None] * (axes.T @ targets.double()))
-    return across.double() @ learned
+    learned: Tensor = across @ (axes @ (gain[:, None] * (axes.T @ targets)))
+    if not learned.isfinite().all():
+        raise NonFinite(f"rate={rate}: the linearized model diverges beyond all numbers.")
+    return learned
 
 
 def critical_rate(
@@ -137,7 +166,7 @@ def critical_rate(
     samples: int,
     *,
     loss: Loss = "mse",
-    probabilities: Tensor | None = None,
+    probabilities: Any = None,
 ) -> float:
     r"""The learning rate of gradient descent above which the linearized loss grows.
 
@@ -158,6 +187,7 @@ def critical_rate(
 
     Raises:
         ShapeError: a kernel or probabilities that do not fit.
+        LazyrichError: probabilities that are none, or a loss without curvature.
     """
     rows = len(kernel)
     if kernel.ndim != 2 or kernel.shape[1] != rows or rows % samples:
@@ -166,14 +196,17 @@ def critical_rate(
         )
     k = kernel.double()
     if loss == "cross_entropy":
-        if probabilities is None or probabilities.numel() != rows:
-            raise ShapeError("cross-entropy needs the probabilities of all outputs of all samples.")
-        p = probabilities.double()
+        p = _probabilities(probabilities, samples, rows // samples).to(k)
         values, axes = torch.linalg.eigh(torch.diag_embed(p) - p[:, :, None] * p[:, None, :])
         roots = axes * values.clamp(min=0).sqrt()[:, None] @ axes.mT
         blocks = k.view(samples, rows // samples, samples, rows // samples)
         k = torch.einsum("iab,ibjc,jcd->iajd", roots, blocks, roots).reshape(rows, rows)
-    return (rows if loss == "mse" else 2 * samples) / float(torch.linalg.eigvalsh(k)[-1])
+    largest = float(torch.linalg.eigvalsh(k)[-1])
+    if not largest > 0:
+        raise LazyrichError(
+            "the loss has no curvature, or the kernel is zero: no rate is too large."
+        )
+    return (rows if loss == "mse" else 2 * samples) / largest
 
 
 class Gap(NamedTuple):
@@ -184,7 +217,7 @@ class Gap(NamedTuple):
     high: float
 
 
-def accuracy_gap(network: Tensor, baseline: Tensor, *, draws: int = 2000, seed: int = 0) -> Gap:
+def accuracy_gap(network: Any, baseline: Any, *, draws: int = 2000, seed: int = 0) -> Gap:
     """How much more often a network is right than a kernel, by the paired bootstrap.
 
     A gap above zero says that the network is not lazy; none says nothing. Beside the linearized
@@ -194,18 +227,22 @@ def accuracy_gap(network: Tensor, baseline: Tensor, *, draws: int = 2000, seed: 
     Reference: Efron & Tibshirani 1993, chapter 13 (percentile intervals).
 
     Args:
-        network, baseline: whether each is right at each test point, [m].
+        network, baseline: whether each is right at each test point, [m], as bool or 0 and 1.
         draws: of test points with replacement.
         seed: of them.
 
     Raises:
         ShapeError: not the same test points, or none.
+        LazyrichError: answers that are not right or wrong, or no draws.
     """
-    if network.shape != baseline.shape or network.ndim != 1 or not len(network):
+    if not is_whole(draws) or draws < 1:
+        raise LazyrichError(f"draws={draws}: one or more.")
+    right, wanted = _answers("network", network), _answers("baseline", baseline)
+    if right.shape != wanted.shape or right.ndim != 1 or not len(right):
         raise ShapeError(
-            f"{tuple(network.shape)} and {tuple(baseline.shape)} answers: one for each test point."
+            f"{tuple(right.shape)} and {tuple(wanted.shape)} answers: one for each test point."
         )
-    difference = network.double().cpu() - baseline.double().cpu()
+    difference = right - wanted
     m, random = len(difference), torch.Generator().manual_seed(seed)
     counts = torch.stack([(difference == v).sum() for v in (-1, 0, 1)]).double() / m
     # resampled differences are multinomial counts of -1, 0 and 1
@@ -215,11 +252,56 @@ def accuracy_gap(network: Tensor, baseline: Tensor, *, draws: int = 2000, seed: 
     return Gap(float(difference.mean()), low, high)
 
 
-def _fitting(kernel: Tensor, across: Tensor, targets: Tensor) -> int:
-    n = len(kernel)
-    shapes = [tuple(t.shape) for t in (kernel, across, targets)]
-    if any(len(s) != 2 for s in shapes) or kernel.shape[1] != n or across.shape[1] != n:
+def _answers(name: str, given: Any) -> Tensor:
+    found = _numbers(name, given).cpu()
+    if not ((found == 0) | (found == 1)).all():
+        raise LazyrichError(f"{name}: whether each answer is right is needed, as bool or 0 and 1.")
+    return found
+
+
+def _probabilities(given: Any, samples: int, classes: int) -> Float[Tensor, "n k"]:
+    if given is None:
+        raise ShapeError("cross-entropy needs the probabilities of all outputs of all samples.")
+    found = _numbers("probabilities", given)
+    if found.shape != (samples, classes):
+        raise ShapeError(
+            f"probabilities of {tuple(found.shape)} for {samples} samples of {classes} classes."
+        )
+    if (found < 0).any() or not ((found.sum(1) - 1).abs() < 1e-2).all():  # as bfloat16 rounds
+        raise LazyrichError("probabilities: they are below 0, or do not sum to 1 for each sample.")
+    return found
+
+
+def _fitting(
+    kernel: Any, across: Any, targets: Any
+) -> tuple[Float[Tensor, "n n"], Float[Tensor, "m n"], Float[Tensor, "n c"]]:
+    if isinstance(kernel, Kernel) and kernel.crossed:
+        raise ShapeError("kernel: that of the training samples with themselves is needed.")
+    k, test, aims = (
+        _numbers(name, given.matrix if isinstance(given, Kernel) else given)
+        for name, given in (("kernel", kernel), ("across", across), ("targets", targets))
+    )
+    n, shapes = len(k), [tuple(t.shape) for t in (k, test, aims)]
+    if any(len(s) != 2 for s in shapes) or k.shape[1] != n or test.shape[1] != n:
         raise ShapeError(f"kernels of {shapes[0]} and {shapes[1]}: [n, n] and [m, n] are needed.")
-    if len(targets) != n:
+    if len(aims) != n:
         raise ShapeError(f"targets of {shapes[2]} for a kernel of {n} rows: one row each.")
-    return n
+    return k, test, aims
+
+
+def _numbers(name: str, given: Any) -> Tensor:
+    """In float64.
+
+    Raises:
+        ShapeError: no array of real numbers.
+        NonFinite: NaN or infinity among them.
+    """
+    try:
+        found = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeError(f"{name}: an array of numbers is needed ({error}).") from error
+    if found.is_complex() or not found.ndim:
+        raise ShapeError(f"{name}: an array of real numbers is needed.")
+    if not found.isfinite().all():
+        raise NonFinite(f"{name}: NaN or infinity among the numbers.")
+    return found.double()

@@ -125,11 +125,14 @@ def ntk_alignment(kernel: TangentKernel) -> Estimate:
     invariant={"rotation", "scale", "order"},
 )
 def ntk_target_share(kernel: TangentKernel) -> Estimate:
-    r"""Mean of the kernel along the targets beside its trace.
+    r"""Mean of the kernel along the centered targets beside its trace.
 
-    $\sum_c y_c^\top K y_c / (\sum_c \lVert y_c \rVert^2 \operatorname{tr} K)$, y centered
+    $\sum_c \tilde y_c^\top K \tilde y_c / (\sum_c \lVert \tilde y_c \rVert^2 \operatorname{tr} K)$
+    with $\tilde y_c = H y_c$ and $H = I - 1 1^\top / n$
 
-    1 where the targets are all that the kernel has. The null level is the mean over all ways to
+    Only targets are centered, each column over the rows of the kernel; K and its trace are as they
+    are. The targets of a full kernel are one column, side by side for all outputs, and n is its
+    length. 1 where the targets are all that the kernel has. The null level is the mean over all ways to
     deal the targets to the samples.
     """
     aims, k = kernel.aims(), kernel.nonzero()
