@@ -119,8 +119,8 @@ def test_one_backward_pass_gives_the_target_share() -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 3)).double(), normal(8, 4)
     labels = torch.arange(8) % 3
-    y = torch.nn.functional.one_hot(labels).double().flatten()
-    y = y - y.mean()
+    y = torch.nn.functional.one_hot(labels).double()
+    y = (y - y.mean(0)).flatten()
     k = lz.ntk(model, x, kind="full")
     found = kernel.measure(k, labels=labels, measures="ntk_target_share")[0]
     gradients = torch.autograd.grad(model(x).flatten() @ y, list(model.parameters()))

@@ -345,7 +345,7 @@ def test_regression_and_descent_take_kernels_and_refuse_what_is_none() -> None:
     for rate, steps in ((0.1, 2.5), (0.1, -1), (0.1, None), (float("nan"), 1), ("a", 1)):
         with pytest.raises(LazyrichError, match="none below zero"):
             linearized_descent(k, across, y, rate, steps)
-    with pytest.raises(ShapeError, match="not the full one of 5 outputs"):
+    with pytest.raises(ShapeError, match="nor the full one with 5"):
         linearized_descent(k, across, y, 0.1, 1, outputs=5)
     fast = 3 * 12 / float(torch.linalg.eigvalsh(k.matrix)[-1])
     with pytest.warns(LazyrichWarning, match="is 3 times the critical one .* diverges"):
@@ -386,7 +386,67 @@ def test_infinite_widths_and_linearized_models_of_what_is_none() -> None:
     with pytest.raises(LazyrichError, match=r"needs a torch.nn.Module"):
         kernel.Linearized(x)
     for other in (mlp()[:1], nn.Linear(4, 3).double()):
-        with pytest.raises(LazyrichError, match="the other model has no parameter"):
+        with pytest.raises(LazyrichError, match="no earlier state of this model"):
             kernel.remainder(model, other, x)
     with pytest.raises(UnknownName, match="no by matches 'parameter'"):
         kernel.remainder(model, model, x, by="parameter")
+
+
+class Mixed(nn.Module):
+    """Mixes tokens by a matrix that is the same for all samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.l = nn.Linear(4, 2).double()
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return self.l(torch.tanh(w @ x).mean(1))
+
+
+def test_an_input_that_only_looks_like_samples_is_not_cut() -> None:
+    w, x = torch.randn(6, 6, dtype=torch.float64), torch.randn(6, 6, 4, dtype=torch.float64)
+    with pytest.raises(ShapeError, match="several inputs are 6 long"):
+        lz.ntk(Mixed(), ((x, w), torch.zeros(6)))
+    assert lz.ntk(Mixed(), ((x[:5], w), torch.zeros(5))).n == 5
+
+
+def test_outputs_of_a_full_kernel_are_centered_each_by_itself() -> None:
+    torch.manual_seed(0)
+    model, x = (
+        nn.Sequential(nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3)).double(),
+        torch.randn(7, 5),
+    )
+    full = lz.ntk(model, x.double(), kind="full")
+    y = torch.randn(7, 3, dtype=torch.float64)
+    names = ["ntk_alignment", "ntk_target_share"]
+    found = kernel.measure(full, labels=y, measures=names)
+    moved = kernel.measure(full, labels=y + torch.tensor([5.0, 0, -3]), measures=names)
+    for one, other in zip(found, moved, strict=True):
+        assert one.value == pytest.approx(other.value, rel=1e-9)
+        assert one.null == pytest.approx(other.null, rel=1e-9)
+    dealt = [kernel.measure(full, labels=y[torch.randperm(7)], measures=names) for _ in range(400)]
+    for place, record in enumerate(found):
+        values = torch.tensor([d[place].value for d in dealt], dtype=torch.float64)
+        assert abs(float(values.mean()) - record.null) < 4 * float(values.std()) / 20
+
+
+def test_descent_and_regression_know_the_outputs() -> None:
+    torch.manual_seed(0)
+    k = torch.randn(6, 6, dtype=torch.float64)
+    k, y = k @ k.T / 6, torch.randn(6, 3, dtype=torch.float64)
+    f = torch.zeros(6, 3, dtype=torch.float64)
+    for _ in range(20):
+        f = f - 0.1 * 2 / 18 * k @ (f - y)
+    torch.testing.assert_close(kernel.linearized_descent(k, k, y, 0.1, 20), f)
+    one = kernel.linearized_descent(k, k, y[:, :1], 0.1, 20, outputs=3, samples=6)
+    torch.testing.assert_close(one, f[:, :1])
+    full = torch.kron(k, torch.eye(3, dtype=torch.float64))
+    flat = kernel.linearized_descent(full, full, y.reshape(-1, 1), 0.1, 20, outputs=3)
+    torch.testing.assert_close(flat.reshape(6, 3), f)
+    by_columns = kernel.kernel_regression(k, k, y, folds=3)
+    by_rows = kernel.kernel_regression(full, full, y.reshape(-1, 1), folds=3, outputs=3)
+    assert by_rows.ridge == by_columns.ridge
+    torch.testing.assert_close(by_rows.predictions.reshape(6, 3), by_columns.predictions)
+    with pytest.raises(ShapeError, match="not the full one of 4"):
+        kernel.kernel_regression(k, k, y, outputs=4)

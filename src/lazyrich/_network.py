@@ -16,7 +16,7 @@ from ._gradients import flat_outputs
 from ._inputs import Inputs
 from ._session import raw_output, uncompiled, undivided
 from ._untouched import Draws, untouched
-from .errors import LazyrichError, NonFinite
+from .errors import LazyrichError, NonFinite, ShapeError
 
 Out = Callable[[Any], Tensor]
 """From what a model returns to the outputs that are meant, one row a sample."""
@@ -103,6 +103,29 @@ class Network:
             return tensor if whole else tensor.narrow(axis, start, stop - start)
 
         return inputs if (start, stop) == (0, n) else inputs.of_tensors(cut)
+
+    def check_cuts(self, inputs: Inputs) -> None:
+        """Whether several tensors that are as long as there are samples can all be cut.
+
+        Raises:
+            ShapeError: one of them is the same for all samples, or samples depend on each other.
+        """
+        n = inputs.samples(self.axis)
+        long = [t for t in inputs.tensors() if t.ndim > self.axis and t.shape[self.axis] == n]
+        if len(long) < 2 or n < 3:
+            return
+        whole = self(inputs)[:2].detach()
+        try:
+            alone = self(self.some(inputs, 0, 2)).detach()
+            same = torch.allclose(whole, alone, rtol=1e-3, atol=1e-5 * float(whole.abs().max()))
+        except RuntimeError:
+            same = False
+        if not same:
+            raise ShapeError(
+                f"several inputs are {n} long, and cut to two samples they give other outputs: one "
+                "of them is the same for all samples, or samples depend on each other. Take "
+                "another number of samples, or let the model hold what is the same for all."
+            )
 
     def __call__(self, inputs: Inputs) -> Float[Tensor, "n c"]:
         """The outputs of the model as it is, with their graph.

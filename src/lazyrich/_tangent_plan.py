@@ -62,6 +62,7 @@ def look(network: Network, inputs: Inputs) -> Seen:
     Raises:
         LazyrichError: no parameter is used.
     """
+    network.check_cuts(inputs)
     few = min(inputs.samples(network.axis), _FEW)
     watched = {name for name, module in network.modules.items() if covered(module)}
     outputs, calls = network.watched(network.some(inputs, 0, few), watched)

@@ -151,7 +151,8 @@ def _statistic(kernel: Kernel, initial: Kernel | None, labels: Any) -> TangentKe
     targets = None if labels is None else _targets(labels, kernel).to(matrix.device)
     before = None if initial is None else initial.matrix.to(matrix.device)
     precision = torch.finfo(getattr(torch, kernel.dtype)).eps
-    return TangentKernel(matrix, before, targets, precision=precision)
+    outputs = kernel.classes if kernel.kind == "full" else 1
+    return TangentKernel(matrix, before, targets, precision=precision, outputs=outputs)
 
 
 def _check(kernel: Kernel, what: str) -> None:
@@ -175,7 +176,9 @@ def _parts(
 ) -> dict[str, TangentKernel]:
     before = {} if initial is None else initial.terms
     return {
-        row_of(name): TangentKernel(term, before.get(name), None, whole, whole.precision)
+        row_of(name): TangentKernel(
+            term, before.get(name), None, whole, whole.precision, whole.outputs
+        )
         for name, term in kernel.terms.items()
     }
 

@@ -37,6 +37,7 @@ def kernel_regression(
     *,
     ridges: Sequence[float] | float = RIDGES,
     folds: int = 5,
+    outputs: int | None = None,
     seed: int = 0,
 ) -> Regression:
     r"""Kernel ridge regression: what a kernel that stays as it is can learn.
@@ -56,6 +57,8 @@ def kernel_regression(
         targets: of the training samples, [n, c]; less the outputs at the start, to start there.
         ridges: to choose from, beside the mean of the diagonal; or a single one.
         folds: of the training samples.
+        outputs: rows that each sample has, which stay in one fold; None for those of a full
+            `Kernel`, and one for a tensor.
         seed: deals them to the folds.
 
     Raises:
@@ -64,19 +67,23 @@ def kernel_regression(
         LazyrichError: no ridge above zero, fewer than two folds or more than samples, or a kernel
             that is zero.
     """
+    k = _outputs(kernel, outputs)
     kernel, across, targets = _fitting(kernel, across, targets)
-    n = len(kernel)
+    n, samples = len(kernel), len(kernel) // k
+    if n % k:
+        raise ShapeError(f"a kernel of {n} rows is not the full one of {k} outputs.")
     ridges = tuple(ridges) if isinstance(ridges, Iterable) else (ridges,)
     positive = ridges and all(is_real(r) and r > 0 for r in ridges)
-    if not positive or not is_whole(folds) or not 2 <= folds <= n:
+    if not positive or not is_whole(folds) or not 2 <= folds <= samples:
         raise LazyrichError(
-            f"ridges={ridges}, folds={folds}: ridges above zero and 2 to {n} folds."
+            f"ridges={ridges}, folds={folds}: ridges above zero and 2 to {samples} folds."
         )
     size = kernel.diagonal().mean()
     if not size > 0:
         raise LazyrichError("the kernel is zero: nothing can be predicted with it.")
     random = torch.Generator().manual_seed(seed)
-    dealt = torch.randperm(n, generator=random).to(kernel.device).remainder(folds)
+    dealt = torch.randperm(samples, generator=random).remainder(folds)
+    dealt = dealt.repeat_interleave(k).to(kernel.device)
     errors = torch.zeros(len(ridges), dtype=torch.double)
     for fold in range(folds):
         held, kept = dealt == fold, dealt != fold
@@ -97,7 +104,8 @@ def linearized_descent(
     rate: float,
     steps: int,
     *,
-    outputs: int = 1,
+    outputs: int | None = None,
+    samples: int | None = None,
     loss: Literal["mse", "half"] = "mse",
 ) -> Float[Tensor, "m c"]:
     r"""What the linearized model has added to its outputs after full-batch gradient descent.
@@ -115,7 +123,10 @@ def linearized_descent(
         targets: less the outputs at the start.
         rate: the network's learning rate.
         steps: of it.
-        outputs: k, by which torch's `mse_loss` divides, too.
+        outputs: k, by which torch's `mse_loss` divides, too; None for those of a full `Kernel`, and
+            for the columns of the targets otherwise.
+        samples: n; None for the rows of the kernel, over k where the targets are one column of all
+            k outputs.
         loss: `mse`, the mean over n samples and k outputs; `half`, half the sum over outputs,
             averaged over samples.
 
@@ -127,8 +138,10 @@ def linearized_descent(
     Warns:
         LazyrichWarning: a rate above the critical one: the outputs grow from step to step.
     """
+    own = _outputs(kernel, None)
     kernel, across, targets = _fitting(kernel, across, targets)
     n = len(kernel)
+    outputs = outputs if outputs is not None else max(own, targets.shape[1])
     whole = is_whole(steps) and is_whole(outputs)
     if not whole or not is_real(rate) or rate < 0 or steps < 0 or outputs < 1:
         raise LazyrichError(
@@ -137,9 +150,12 @@ def linearized_descent(
         )
     if loss not in ("mse", "half"):
         raise UnknownName("loss", str(loss), ("mse", "half"))
-    if targets.shape[1] == 1 and n % outputs:
-        raise ShapeError(f"a kernel of {n} rows is not the full one of {outputs} outputs.")
-    rows = n // outputs if targets.shape[1] == 1 else n  # samples: a full kernel has n k rows
+    rows = samples or (n // outputs if targets.shape[1] == 1 else n)
+    if n not in (rows, rows * outputs):
+        raise ShapeError(
+            f"a kernel of {n} rows is none of {rows} samples, nor the full one with {outputs} "
+            "outputs."
+        )
     pace = 2 * rate / (rows * outputs) if loss == "mse" else rate / rows
     values, axes = torch.linalg.eigh(kernel)
     fastest = pace * float(values[-1])
@@ -270,6 +286,14 @@ def _probabilities(given: Any, samples: int, classes: int) -> Float[Tensor, "n k
     if (found < 0).any() or not ((found.sum(1) - 1).abs() < 1e-2).all():  # as bfloat16 rounds
         raise LazyrichError("probabilities: they are below 0, or do not sum to 1 for each sample.")
     return found
+
+
+def _outputs(kernel: Any, given: int | None) -> int:
+    if given is not None:
+        if not is_whole(given) or given < 1:
+            raise LazyrichError(f"outputs={given!r}: one or more, or None.")
+        return given
+    return kernel.classes if isinstance(kernel, Kernel) and kernel.kind == "full" else 1
 
 
 def _fitting(

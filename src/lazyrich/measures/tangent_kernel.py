@@ -4,7 +4,6 @@ from math import acos, log
 
 from ..errors import LazyrichError, Undefined
 from ..statistics import TangentKernel
-from ._kernel_alignment import align_kernels, centered as without_mean
 from ._published import Estimate, published
 
 INF = float("inf")
@@ -70,7 +69,7 @@ def ntk_distance(kernel: TangentKernel, *, centered: bool = False) -> Estimate:
     """
     pair = kernel.nonzero(), kernel.start()
     if centered:
-        pair = without_mean(pair[0]), without_mean(pair[1])
+        pair = kernel.centered(pair[0]), kernel.centered(pair[1])
         if not (pair[0].any() and pair[1].any()):
             raise Undefined("a centered kernel is zero: it is the same for every sample")
     distance = float((pair[0] / pair[0].norm() - pair[1] / pair[1].norm()).square().sum()) / 2
@@ -109,13 +108,15 @@ def ntk_alignment(kernel: TangentKernel) -> Estimate:
 
     $\langle HKH, YY^\top \rangle / (\lVert HKH \rVert_F \lVert YY^\top \rVert_F)$, Y centered
 
-    The null level is the exact mean over all ways to deal the targets to the samples.
+    A full kernel has rows for each output, and both are centered output by output. The null level
+    is the exact mean over all ways to deal the targets to the samples.
     """
-    aims = kernel.aims()
-    found = align_kernels(kernel.nonzero(), aims @ aims.T)
-    if not found.left > 0:
+    aims, k = kernel.aims(), kernel.centered(kernel.nonzero())
+    size = float(k.norm() * (aims.T @ aims).norm())
+    if not size > 0:
         raise Undefined("the centered kernel is zero: it is the same for every sample")
-    return Estimate(found.plain(), null=found.null())
+    found = float((aims * (k @ aims)).sum()) / size
+    return Estimate(max(-1.0, min(1.0, found)), null=kernel.by_chance() / size)
 
 
 @published(
@@ -130,15 +131,13 @@ def ntk_target_share(kernel: TangentKernel) -> Estimate:
     $\sum_c \tilde y_c^\top K \tilde y_c / (\sum_c \lVert \tilde y_c \rVert^2 \operatorname{tr} K)$
     with $\tilde y_c = H y_c$ and $H = I - 1 1^\top / n$
 
-    Only targets are centered, each column over the rows of the kernel; K and its trace are as they
-    are. The targets of a full kernel are one column, side by side for all outputs, and n is its
-    length. 1 where the targets are all that the kernel has. The null level is the mean over all ways to
+    Only targets are centered, for each output over the samples; K and its trace are as they are. 1
+    where the targets are all that the kernel has. The null level is the exact mean over all ways to
     deal the targets to the samples.
     """
     aims, k = kernel.aims(), kernel.nonzero()
-    share = (aims * (k @ aims)).sum() / aims.square().sum() / k.trace()
-    null = float(without_mean(k).trace() / k.trace()) / (len(k) - 1)
-    return Estimate(float(share), null=null)
+    size = aims.square().sum() * k.trace()
+    return Estimate(float((aims * (k @ aims)).sum() / size), null=kernel.by_chance() / float(size))
 
 
 @published(

@@ -20,6 +20,7 @@ class TangentKernel:
         targets: what is to be learned, as columns, where that is known.
         whole: the kernel of the whole model, where this is a layer's part of it.
         precision: of the numbers it was made of, as the distance from 1 to the next one.
+        outputs: rows that each sample has, side by side.
     """
 
     matrix: Float[Tensor, "n n"]
@@ -27,6 +28,7 @@ class TangentKernel:
     targets: Float[Tensor, "n c"] | None = None
     whole: "TangentKernel | None" = None
     precision: float = 2.0**-52
+    outputs: int = 1
 
     def nonzero(self) -> Float[Tensor, "n n"]:
         """K.
@@ -51,17 +53,35 @@ class TangentKernel:
         return self.initial
 
     def aims(self) -> Float[Tensor, "n c"]:
-        """The targets, centered.
+        """The targets, each output's mean over the samples taken off.
 
         Raises:
             Undefined: they are not known, or do not vary.
         """
         if self.targets is None:
             raise Undefined("what is to be learned is not known: pass labels=...")
-        aims = self.targets - self.targets.mean(0)
+        apart = self.targets.view(-1, self.outputs, self.targets.shape[1])
+        aims: Tensor = (apart - apart.mean(0)).flatten(0, 1)
         if not aims.any():
             raise Undefined("the targets are the same for every sample")
         return aims
+
+    def centered(self, matrix: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+        """H K H, each output's mean over the samples taken off on both sides."""
+        k = self.outputs
+        apart = matrix.view(len(matrix) // k, k, len(matrix) // k, k)
+        apart = apart - apart.mean(0, keepdim=True)
+        both: Tensor = apart - apart.mean(2, keepdim=True)
+        return both.reshape(matrix.shape)
+
+    def by_chance(self) -> float:
+        r"""Mean of $\sum_c y_c^\top K y_c$ over all ways to deal the targets to the samples."""
+        flat = self.aims()
+        aims = flat.view(-1, self.outputs, flat.shape[1])
+        n, k, _ = aims.shape
+        spread: Tensor = torch.einsum("iac,ibc->ab", aims, aims)
+        own: Tensor = torch.einsum("iaib->ab", self.centered(self.nonzero()).view(n, k, n, k))
+        return float((spread * own).sum()) / (n - 1)
 
     @cached_property
     def principal(self) -> tuple[Float[Tensor, " r"], Float[Tensor, "n r"]]:
