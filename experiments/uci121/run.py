@@ -22,7 +22,7 @@ UPDATES = 4
 RFM, LEAK, KRR, XRFM = "RFM, clean", "RFM, paper's protocol", "Laplace KRR", "xrfm 0.4.5"
 RFM_MAX = "RFM, clean, M by its largest entry"
 OTHERS = "SVC", "random forest", "gradient boosting"
-_ROWS = {"quick": 120, "laptop": 2000, "full": 10**9}  # of a task
+_ROWS = {"quick": 120, "laptop": 5000, "full": 10**9}  # of a task
 _XRFM_ROWS = 1000  # beyond that xrfm takes longer than all others together
 Split = tuple[np.ndarray, np.ndarray]
 
