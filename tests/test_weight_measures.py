@@ -83,7 +83,7 @@ def test_a_recorder_follows_them_layer_by_layer(tmp_path) -> None:
     model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2))
     names = [gini.name, share.name, distribution.name]
     path = tmp_path / "run.jsonl"
-    with lz.Recorder(model, [torch.randn(20, 4)], path, measures=names, when=[0, 1]) as recorder:
+    with lz.Recorder(model, [torch.randn(20, 4)], path, measures=names, when=lz.every(1)) as recorder:
         recorder.step(0)
         with torch.no_grad():
             model[0].weight.add_(1.0)
