@@ -83,7 +83,9 @@ def test_a_recorder_follows_them_layer_by_layer(tmp_path) -> None:
     model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2))
     names = [gini.name, share.name, distribution.name]
     path = tmp_path / "run.jsonl"
-    with lz.Recorder(model, [torch.randn(20, 4)], path, measures=names, when=lz.every(1)) as recorder:
+    with lz.Recorder(
+        model, [torch.randn(20, 4)], path, measures=names, when=lz.every(1)
+    ) as recorder:
         recorder.step(0)
         with torch.no_grad():
             model[0].weight.add_(1.0)
@@ -94,3 +96,12 @@ def test_a_recorder_follows_them_layer_by_layer(tmp_path) -> None:
     assert found.where(layer="0", measure=distribution.name)[0].value > 0
     assert found.where(layer="1", measure=distribution.name)[0].status == "undefined"
     assert found.where(layer="2", measure="update_gini")[0].note == "no parameter has moved"
+
+
+def test_what_a_parametrization_makes_a_weight_of_counts_as_its_layers() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)))
+    parts = Weights.of(model).by_module()
+    assert list(parts) == ["0", "1"]
+    assert sorted(parts["1"].tensors) == ["bias", "weight.original0", "weight.original1"]
+    alone = Weights.of(nn.utils.parametrizations.weight_norm(nn.Linear(4, 2))).by_module()
+    assert list(alone) == ["model"]

@@ -161,6 +161,12 @@ def original(module: nn.Module, parameter: str) -> nn.Parameter:
     return held[parameter].original  # type: ignore[no-any-return]
 
 
+def multiplied(module: nn.Module, parameter: str) -> float:
+    """The factor from what is trained to what is used."""
+    held: Any = getattr(module, INSIDE, {})
+    return prod(float(m.factor) for m in held[parameter]) if parameter in held else 1.0
+
+
 def _tensor(
     module_name: str, module: nn.Module, parameter: str, stated: Mapping[str, float]
 ) -> Tensor:

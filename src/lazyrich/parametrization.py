@@ -34,7 +34,9 @@ from ._tensor_roles import (
     Multiplier,
     Role,
     Tensor,
+    checked_patterns,
     layers_of,
+    multiplied,
     original,
     tensors_with_roles,
 )
@@ -315,9 +317,7 @@ def _check(
     tensors: Sequence[Tensor],
     gains: Mapping[str, float],
 ) -> None:
-    for pattern in gains:
-        if not any(fnmatchcase(t.name, pattern) for t in tensors):
-            raise UnknownName("tensor", pattern, [t.name for t in tensors])
+    checked_patterns(gains, [t.name for t in tensors])
     hidden = [t.name for t in tensors if t.role == "hidden"]
     if kind == "mean-field" and hidden:
         raise LazyrichError(
@@ -374,9 +374,7 @@ def _described(
     rule: _Rule, held: nn.Parameter, model: nn.Module, rates: Mapping[int, float] | None
 ) -> Described:
     module, tensor = model.get_submodule(rule.tensor.module), rule.tensor
-    multiplier = 1.0
-    for each in getattr(module, "parametrizations", {}).get(tensor.parameter, ()):
-        multiplier *= float(each.factor)
+    multiplier = multiplied(module, tensor.parameter)
     size = float(held.detach().double().square().mean().sqrt())
     wanted = 1.0 if rule.multiplier is None else rule.multiplier
     rate = None if rates is None else rates.get(id(held))
