@@ -231,7 +231,7 @@ def _cell(
             inputs = inputs.of_tensors(lambda tensor: tensor.to(device))
             optimizer.zero_grad()
             outputs = raw_output(capture.model(*inputs.args, **inputs.kwargs))
-            _loss(outputs, inputs, loss).backward()
+            torch.autograd.backward(_loss(outputs, inputs, loss))
             optimizer.step()
     after = _features(capture, items[0])
     rows = []

@@ -1,4 +1,4 @@
-"""Which tensors a model has, how they act, and along which of their axes it grows with its width."""
+"""Which tensors a model has, how they act, and along which axes they grow with its width."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
