@@ -5,12 +5,12 @@ from math import sqrt
 
 import pytest
 import torch
-from oracles import parametrizations as oracle
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lazyrich.errors import LazyrichError, ShapeError, UnknownName
 from lazyrich.parametrization import describe, parametrize
+from oracles import parametrizations as oracle
 
 KINDS = ("standard", "ntk", "mean-field", "mup")
 D, C, BASE, WIDE = 6, 3, 8, 24
