@@ -3,18 +3,17 @@
     lazyrich measure experiments.cifar_resnets:resnet20 --data experiments.cifar_resnets:images \
         --layers 'layer*' --layers penultimate --layers outputs -o resnet20.jsonl
 
-Weights: akamaster/pytorch_resnet_cifar10 (BSD-2). Both are looked for under LAZYRICH_DATA, or
-`../shared/data` from the root of a checkout.
+Weights: akamaster/pytorch_resnet_cifar10 (BSD-2).
 """
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from experiments.data import data_folder
 
 FILES = {
     20: "resnet20-12fca82f.th",
@@ -23,22 +22,6 @@ FILES = {
     56: "resnet56-4bfd9763.th",
 }
 ERRORS = {20: 827, 32: 737, 44: 690, 56: 661}  # of 10,000, as published
-
-
-def data_folder() -> Path:
-    """Where the real data lies.
-
-    Raises:
-        FileNotFoundError: nowhere; says what to set.
-    """
-    default = Path(__file__).parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("LAZYRICH_DATA", default))
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"no data folder at {folder}: set LAZYRICH_DATA to the folder that holds "
-            "images/cifar10_test.npz and models/resnet20-12fca82f.th"
-        )
-    return folder
 
 
 class Block(nn.Module):

@@ -1,4 +1,4 @@
-"""Real data, read where the environment variable LAZYRICH_DATA points."""
+"""Real data, under the folder LAZYRICH_DATA or `../shared/data` from the root of a checkout."""
 
 import os
 import tarfile
@@ -13,8 +13,24 @@ from torch import Tensor
 VARIABLE = "LAZYRICH_DATA"
 
 
-class MissingData(Exception):
+class MissingData(FileNotFoundError):
     """Says which file is missing and where it was looked for."""
+
+
+def data_folder() -> Path:
+    """Where the real data lies.
+
+    Raises:
+        MissingData: nowhere; says what to set.
+    """
+    default = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get(VARIABLE, default))
+    if not folder.is_dir():
+        raise MissingData(
+            f"no data folder at {folder}: set {VARIABLE} to the folder that holds "
+            "images/cifar10_test.npz, models/ and tabular/."
+        )
+    return folder
 
 
 def path(name: str) -> Path:
@@ -23,12 +39,9 @@ def path(name: str) -> Path:
     Raises:
         MissingData: there is none.
     """
-    folder = os.environ.get(VARIABLE)
-    if not folder:
-        raise MissingData(f"set {VARIABLE} to the folder that holds {name}.")
-    found = Path(folder) / name
+    found = data_folder() / name
     if not found.exists():
-        raise MissingData(f"{found} is missing; {VARIABLE} says {folder}.")
+        raise MissingData(f"{found} is missing; set {VARIABLE} to the folder that holds {name}.")
     return found
 
 
@@ -68,12 +81,9 @@ class Task:
     folds: tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
-@cache
 def uci_names() -> tuple[str, ...]:
     """All tasks that the data folder holds."""
-    with tarfile.open(path("tabular/uci118.tar.gz")) as archive:
-        files = archive.getnames()
-    return tuple(sorted({Path(f).parent.name for f in files if f.endswith("_R.dat")}))
+    return tuple(sorted({name for name, file in _uci_archive() if file.endswith("_R.dat")}))
 
 
 @cache
@@ -97,15 +107,23 @@ def uci(name: str) -> Task:
 
 
 def _uci_files(name: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    files = {f: text.decode("latin-1") for (n, f), text in _uci_archive().items() if n == name}
+    if f"{name}.txt" not in files:
+        raise MissingData(f"there is no UCI task {name!r} in {path('tabular/uci118.tar.gz')}.")
+    return files
+
+
+@cache
+def _uci_archive() -> dict[tuple[str, str], bytes]:
+    """By task and file."""
+    found: dict[tuple[str, str], bytes] = {}
     with tarfile.open(path("tabular/uci118.tar.gz")) as archive:
         for member in archive:
-            if member.isfile() and Path(member.name).parent.name == name:
+            parts = Path(member.name).parts
+            if member.isfile() and len(parts) == 3:
                 file = archive.extractfile(member)
                 assert file is not None
-                found[Path(member.name).name] = file.read().decode("latin-1")
-    if f"{name}.txt" not in found:
-        raise MissingData(f"there is no UCI task {name!r} in {path('tabular/uci118.tar.gz')}.")
+                found[parts[1], parts[2]] = file.read()
     return found
 
 

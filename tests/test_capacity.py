@@ -3,11 +3,9 @@
 import csv
 import gc
 import re
-import sys
 import weakref
 from fnmatch import fnmatchcase
 from math import atan, cos, isnan, pi, sin, sqrt
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +15,8 @@ from scipy import integrate, stats
 from scipy.optimize import nnls
 
 import lazyrich as lz
+from experiments import cifar_resnets
+from experiments.data import data_folder
 from lazyrich import CATALOGUE, Estimate, LazyrichError
 from lazyrich.errors import Undefined, UnknownName
 from lazyrich.measures._solvers import shared_solves
@@ -24,11 +24,8 @@ from lazyrich.measures.manifold_geometry import Conventions, SolvedManifolds, so
 from lazyrich.statistics import Batch, Clouds
 from oracles import capacity as dense, manifold_geometry as dense_geometry
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from experiments import cifar_resnets
-
 try:
-    cifar_resnets.data_folder()
+    data_folder()
     MISSING = ""
 except FileNotFoundError as error:
     MISSING = str(error)
@@ -801,7 +798,7 @@ def test_identities_of_the_tables_that_the_authors_published() -> None:
 
 
 def table(name: str) -> dict[str, np.ndarray]:
-    with (cifar_resnets.data_folder() / name).open() as file:
+    with (data_folder() / name).open() as file:
         rows = list(csv.DictReader(file))
     return {
         k: np.array([float(r[k]) for r in rows]) for k in rows[0] if k not in ("arch_name", "layer")

@@ -1,6 +1,5 @@
 """Reproductions: verdicts by hand, cells that run once, and folders that are whole."""
 
-import os
 from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
@@ -12,14 +11,19 @@ import pytest
 import lazyrich as lz
 from experiments import harness
 from experiments.__main__ import MARK, main
-from experiments.data import MissingData
+from experiments.data import MissingData, cifar, data_folder
 from experiments.gallery import gallery, lines, results
 from experiments.harness import Experiment, experiments, reproduce, told
 from experiments.verdicts import Claim, expected, judge, verdicts
 from lazyrich.cli import main as command
 
 ALL = experiments()
-has_data = pytest.mark.skipif("LAZYRICH_DATA" not in os.environ, reason="needs LAZYRICH_DATA")
+try:
+    data_folder()
+    MISSING = ""
+except MissingData as error:
+    MISSING = str(error)
+has_data = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def test_verdicts_by_hand() -> None:
@@ -135,7 +139,8 @@ def test_the_command_line(
     assert main(["nothing"]) == 2
     assert "no experiment 'nothing'" in capsys.readouterr().err
     assert command(["reproduce", "nothing"]) == 2
-    monkeypatch.delenv("LAZYRICH_DATA", raising=False)
+    monkeypatch.setenv("LAZYRICH_DATA", str(tmp_path / "nowhere"))
+    cifar.cache_clear()
     assert main(["spurious_star", "--quick", "-o", str(tmp_path)]) == 2
     assert "LAZYRICH_DATA" in capsys.readouterr().err
 

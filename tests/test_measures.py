@@ -12,7 +12,15 @@ from torch import Tensor
 import lazyrich as lz
 from lazyrich import CATALOGUE, LazyrichError, Measure, Profile, published
 from lazyrich.errors import LazyrichWarning, UnknownName
-from lazyrich.statistics import Batch, GradientMoments, LinearMap, Moments, PairMoments, Weights
+from lazyrich.statistics import (
+    Batch,
+    GradientMoments,
+    LinearMap,
+    Moments,
+    PairMoments,
+    TangentKernel,
+    Weights,
+)
 
 every_measure = pytest.mark.parametrize("m", CATALOGUE.values(), ids=list(CATALOGUE))
 N, D, C = 120, 9, 3
@@ -58,6 +66,15 @@ def linear_map(b: Batch) -> LinearMap:
     return LinearMap(weight, moments, initial=start(b).x)
 
 
+def tangent_kernel(b: Batch) -> TangentKernel:
+    """The kernel of the rows; a layer's, where the model's is that and the kernel at the start."""
+    x, origin = b.x.double(), start(cloud()).x[b.samples]
+    before = origin @ origin.T
+    targets = torch.nn.functional.one_hot(b.labels, C).double()
+    whole = TangentKernel(x @ x.T + before, before)
+    return TangentKernel(x @ x.T, before, targets, whole, torch.finfo(torch.float64).eps)
+
+
 Points = dict[int | None, float]
 
 
@@ -68,6 +85,9 @@ def values(m: Measure, b: Batch) -> Points:
         return {None: m.function(*both[: 1 + m.takes_initial])}
     if m.needs is LinearMap:
         found = m.evaluate(linear_map(b)).found
+        return found if isinstance(found, dict) else {None: found.value}
+    if m.needs is TangentKernel:
+        found = m.evaluate(tangent_kernel(b)).found
         return found if isinstance(found, dict) else {None: found.value}
     if m.takes_initial:
         return {None: m.evaluate(m.needs.of(b), m.needs.of(start(b))).found.value}
@@ -97,6 +117,7 @@ def expected(m: Measure, b: Batch) -> Points:
     more = {"initial": start(b).x.numpy()} if m.takes_initial else {}
     more |= {"head": head().numpy()} if m.takes_head else {}
     more |= {"initial": start(b).x.numpy()} if m.needs is LinearMap else {}
+    more |= {"initial": start(cloud()).x[b.samples].numpy()} if m.needs is TangentKernel else {}
     more |= {"other": b.other.double().numpy()} if m.needs is PairMoments else {}
     found = oracle(x, b.labels.numpy(), b.outputs.double().numpy(), **more)
     return found if isinstance(found, dict) else {None: found}
@@ -127,8 +148,8 @@ MOVES = {
 @every_measure
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 def test_equals_its_oracle(m: Measure, offset: float) -> None:
-    if m.needs is LinearMap and offset:
-        pytest.skip("weights have no offset")
+    if m.needs in (LinearMap, TangentKernel) and offset:
+        pytest.skip("weights and kernels have no offset")
     b = cloud(offset=offset)
     assert not differing(m, b, rel=1e-10, abs=1e-10)
 
@@ -174,6 +195,11 @@ def test_is_undefined_with_a_reason_where_nothing_varies(m: Measure) -> None:
         pytest.skip("a size is defined for any weights")
     if m.needs is LinearMap:
         found, defined = m.evaluate(linear_map(Batch(still * 0, samples=torch.arange(20))))
+        assert isnan(found.value) and not defined and len(found.note) > 10
+        return
+    if m.needs is TangentKernel:
+        none = TangentKernel(torch.zeros(20, 20).double(), torch.zeros(20, 20).double())
+        found, defined = m.evaluate(none)
         assert isnan(found.value) and not defined and len(found.note) > 10
         return
     if m.takes_initial:

@@ -1,16 +1,13 @@
 """Four trained CIFAR-10 ResNets on the real test images, through the command line."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from experiments.cifar_resnets import ERRORS
+from experiments.data import data_folder
 from lazyrich import Records
 from lazyrich.cli import main
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-from experiments.cifar_resnets import ERRORS, data_folder  # noqa: E402
 
 try:
     data_folder()
@@ -27,7 +24,7 @@ DIMENSIONS = {20: 9.09346, 32: 9.94025, 44: 9.87250, 56: 10.14884}
 def test_errors_and_dimensions_are_those_published_and_pinned(
     depth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(Path(__file__).parents[1])
     out = tmp_path / "records.jsonl"
     command = f"measure experiments.cifar_resnets:resnet{depth} --quiet --dtype float64"
     command += f" --data experiments.cifar_resnets:images --run resnet{depth} -o {out}"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._records import Record as Record, Records as Records
     from ._report import report as report
     from ._schedules import every as every, log_spaced as log_spaced
+    from ._tangent_kernel import ntk as ntk
     from .errors import LazyrichError as LazyrichError, LazyrichWarning as LazyrichWarning
     from .measures import (
         CATALOGUE as CATALOGUE,
@@ -31,6 +32,7 @@ _WHERE = {
     "agop": "_agop",
     "nfm": "_agop",
     "nfa": "_agop",
+    "ntk": "_tangent_kernel",
     "report": "_report",
     "Recorder": "_recorder",
     "Inputs": "_inputs",

@@ -1,16 +1,15 @@
 """Average gradient outer products and neural feature matrices of the layers of a model."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from operator import add
 from typing import Any, Literal, get_args
 
-from torch import Tensor, nn
+from torch import nn
 
-from ._capture import Capture, unwrapped
+from ._capture import Capture, Start, at_start
 from ._engine import Model, as_capture
 from ._evaluation import Cell, Heading, Table, failed, records
 from ._feature_matrix import FeatureMatrix
@@ -26,7 +25,6 @@ from .measures.neural_feature_ansatz import initial_nfm_correlation, nfa_correla
 from .statistics import GradientMoments, LinearMap, leave_one_out, total
 
 Positions = Literal["free", "summed"]
-Start = nn.Module | Mapping[str, Tensor]
 
 
 def agop(
@@ -89,7 +87,7 @@ def nfm(model: Model, layer: str, *, initial: Start | None = None) -> FeatureMat
     part = _part(capture, layer)
     weight = part.weight(capture.model)
     if initial is not None:
-        weight = weight - part.weight(_start(capture.model, initial)).to(weight.device)
+        weight = weight - part.weight(at_start(capture.model, initial)).to(weight.device)
     return FeatureMatrix("nfm", layer, weight, "change" if initial is not None else "")
 
 
@@ -140,7 +138,7 @@ def nfa(
             f"interval={interval}: the number of jackknife blocks is 0 for no interval, "
             "or 2 and more (10 is usual)."
         )
-    start = None if initial is None else _start(capture.model, initial)
+    start = None if initial is None else at_start(capture.model, initial)
     blocks = max(interval, 1)
     found = _read(capture, data, parts, probes, positions, (blocks, seed, progress), start)
     shown = _usual(initial is not None, bool(found.probes)) if measures is None else _ask(measures)
@@ -253,19 +251,6 @@ def _part(capture: Capture, layer: str) -> Part:
     if layer not in by_name:
         raise UnknownName("layer", layer, by_name)
     return by_name[layer]
-
-
-def _start(model: nn.Module, initial: Start) -> nn.Module:
-    """The model at the start of training."""
-    if isinstance(initial, nn.Module):
-        return unwrapped(initial)
-    before = deepcopy(model)
-    try:
-        before.load_state_dict(initial)
-    except (RuntimeError, TypeError, AttributeError) as error:
-        told = " ".join(str(error).split())
-        raise LazyrichError(f"initial: no state dict of this model ({told}).") from error
-    return before
 
 
 def _usual(from_start: bool, mixed: bool) -> list[Measure]:

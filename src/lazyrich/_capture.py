@@ -1,13 +1,13 @@
 """A model and how to read it."""
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from ._inputs import Inputs, Unpack, as_inputs
@@ -18,6 +18,9 @@ from ._source import Source
 from ._views import View, checked_view
 from .errors import LazyrichError, UnknownName
 from .statistics import Batch, Weights
+
+Start = nn.Module | Mapping[str, Tensor]
+"""A model at the start of training, or its state dict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +215,16 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+def at_start(model: nn.Module, initial: Start) -> nn.Module:
+    """The model at the start of training."""
+    if isinstance(initial, nn.Module):
+        return unwrapped(initial)
+    before = deepcopy(model)
+    try:
+        before.load_state_dict(initial)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        told = " ".join(str(error).split())
+        raise LazyrichError(f"initial: no state dict of this model ({told}).") from error
+    return before

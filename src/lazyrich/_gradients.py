@@ -107,7 +107,7 @@ class Backward:
         calls: dict[str, list[Call]] = defaultdict(list)
         with torch.enable_grad(), self._draws.active(), self._watching(calls, n, axis):
             returned = raw_output(self._model(*inputs.args, **inputs.kwargs))
-            outputs = _flat(returned, n, axis)
+            outputs = flat_outputs(returned, n, axis)
             self.dtype = str(outputs.dtype).removeprefix("torch.")
             return self._back(outputs, calls, block)
 
@@ -163,7 +163,7 @@ class Backward:
         def keep(part: Part, z: Tensor, start: int = 0, axis: int = axis) -> Tensor:
             if not z.requires_grad:
                 z = z.detach().requires_grad_()
-            rows = partial(_rows, part.name, n, axis, part.channels)
+            rows = partial(rows_of, part.name, n, axis, part.channels)
             calls[part.place].append(Call(z, rows, start))
             return z.clone()  # what follows may change it in place
 
@@ -235,7 +235,7 @@ def _of(part: Part, call: Call, gradient: Tensor) -> Float[Tensor, "n p w"]:
     return rows[..., part.rows[0] - call.start : part.rows[1] - call.start]
 
 
-def _rows(name: str, n: int, axis: int, channels: bool, tensor: Tensor) -> Float[Tensor, "n p w"]:
+def rows_of(name: str, n: int, axis: int, channels: bool, tensor: Tensor) -> Float[Tensor, "n p w"]:
     """Samples first, then positions, then units.
 
     Raises:
@@ -253,7 +253,7 @@ def _rows(name: str, n: int, axis: int, channels: bool, tensor: Tensor) -> Float
     return tensor.reshape(n, -1, tensor.shape[-1])
 
 
-def _flat(outputs: Any, n: int, axis: int) -> Float[Tensor, "n c"]:
+def flat_outputs(outputs: Any, n: int, axis: int) -> Float[Tensor, "n c"]:
     """All outputs of a sample in one row.
 
     Raises:

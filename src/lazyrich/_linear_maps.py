@@ -79,11 +79,15 @@ def linear_maps(
         return []
     if isinstance(module, nn.modules.conv._ConvNd):
         return [Part(name, name, channels=True)] if module.groups == 1 else []
-    transposed = type(module).__name__ == "Conv1D"  # of GPT-2: a Linear with weights [in, out]
-    if not (isinstance(module, nn.Linear) or transposed):
+    if not (isinstance(module, nn.Linear) or is_transposed(module)):
         return []
-    whole = Part(name, name, transposed=transposed)
+    whole = Part(name, name, transposed=is_transposed(module))
     return _by_head(whole, module, parent) if split else [whole]
+
+
+def is_transposed(module: nn.Module) -> bool:
+    """Whether it is the Conv1D of GPT-2: a Linear with weights [in, out]."""
+    return type(module).__name__ == "Conv1D"
 
 
 def why_none(module: nn.Module) -> str:

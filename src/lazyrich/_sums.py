@@ -1,15 +1,14 @@
 """From a stream of batches to sums of statistics, one set for each layer and block of samples."""
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ._memory import free_memory
 from .errors import LazyrichError, MemoryRefused, NonFinite, ShapeError
 from .statistics import (
     Batch,
@@ -225,7 +224,7 @@ def check_memory(
     sizes = {name: 8 * sum(k.size(*_widths(b)) for k in kinds) for name, b in layers.items()}
     # every layer keeps its blocks; one at a time is summed up with each of its blocks left out
     need = blocks * sum(sizes.values()) + (blocks + 2) * max(sizes.values(), default=0)
-    allowed = limit * 2**30 if limit is not None else _free_memory() / 2
+    allowed = limit * 2**30 if limit is not None else free_memory() / 2
     if need > allowed:
         widest = max(sizes, key=lambda name: sizes[name])
         raise MemoryRefused(
@@ -245,16 +244,3 @@ def _widths(batch: Batch) -> tuple[int, int, int]:
     outputs = 0 if beside is None else beside.shape[1]
     classes = 0 if batch.labels is None else len(torch.unique(batch.labels))
     return batch.x.shape[1], outputs, classes
-
-
-def _free_memory() -> float:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        told = dict(line.split(":", 1) for line in lines)  # counts what the page cache gives back
-        return float(told["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):  # not every system tells
-        return float("inf")

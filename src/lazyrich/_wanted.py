@@ -14,7 +14,7 @@ from ._records import Records
 from ._sums import Kind, LayerSums, check_memory, covering
 from .errors import LazyrichError, MissingInput, TooFewSamples, UnknownName
 from .measures import CATALOGUE, Measure, Profile, SecondPass
-from .statistics import Batch, LinearMap, PairMoments, Weights
+from .statistics import Batch, LinearMap, PairMoments, TangentKernel, Weights
 
 log = logging.getLogger("lazyrich")
 Chosen = Sequence[Measure | str] | Measure | str | None
@@ -28,7 +28,12 @@ _NO_MODEL = (
 )
 
 
-_ELSEWHERE = {PairMoments: "lz.compare()", LinearMap: "lz.nfa()"}
+_ELSEWHERE = {
+    PairMoments: "lz.compare()",
+    LinearMap: "lz.nfa()",
+    TangentKernel: "lazyrich.kernel.measure()",
+}
+_OF = {LinearMap: "weights and gradients", TangentKernel: "a kernel of lz.ntk()"}
 
 
 class Wanted:
@@ -269,8 +274,6 @@ def _look_up(measures: Chosen) -> list[Measure]:
         hits = [h for h in hits if h.name == m or not (h.second_pass or h.needs in _ELSEWHERE)]
         chosen += [hit for hit in hits if hit not in chosen]
     for m in chosen:
-        if m.needs is LinearMap:
-            raise LazyrichError(
-                f"{m.name} is of weights and gradients: {_ELSEWHERE[m.needs]} takes it."
-            )
+        if m.needs in _OF:
+            raise LazyrichError(f"{m.name} is of {_OF[m.needs]}: {_ELSEWHERE[m.needs]} takes it.")
     return chosen

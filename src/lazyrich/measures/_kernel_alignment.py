@@ -52,6 +52,19 @@ def align(x: Float[Tensor, "n d"], y: Float[Tensor, "n e"]) -> Alignment:
     return Alignment(len(x), *map(float, sums))
 
 
+def align_kernels(k: Float[Tensor, "n n"], m: Float[Tensor, "n n"]) -> Alignment:
+    """The same for two kernels that are matrices already."""
+    k, m = centered(k), centered(m)
+    a, b = k.diagonal(), m.diagonal()
+    sums = ((k * m).sum(), k.square().sum(), m.square().sum(), a.sum(), b.sum())
+    return Alignment(len(k), *map(float, (*sums, a @ b, a @ a, b @ b)))
+
+
+def centered(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+    """H K H: the kernel of features whose mean is taken off."""
+    return kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
+
+
 def unbiased(product: float, diagonal: float, left: float, right: float, n: int) -> float:
     """Unbiased estimate of the product of two centered kernels, HSIC_1 of Song et al. 2012.
 

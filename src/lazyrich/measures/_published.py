@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 from torch import Tensor
 
 from ..errors import LazyrichWarning, Undefined, UnknownName
-from ..statistics import Batch, LinearMap, Statistic, Weights
+from ..statistics import Batch, LinearMap, Statistic, TangentKernel, Weights
 
 Invariance = Literal[
     "shift",
@@ -61,7 +61,7 @@ class Evaluated(NamedTuple):
     defined: bool = True
 
 
-Data = Statistic | Weights | Profile | LinearMap
+Data = Statistic | Weights | Profile | LinearMap | TangentKernel
 SecondPass = Callable[[Batch, Any], Batch]
 
 
@@ -86,7 +86,7 @@ class Measure:
         options: conventions fixed by `using`, by name.
         name: the function's name.
         argument: name of the argument that carries the data.
-        needs: the kind of statistic, `Weights`, `LinearMap` or `Profile`.
+        needs: the kind of statistic, `Weights`, `LinearMap`, `TangentKernel` or `Profile`.
         first: the kind of statistic of a first reading, where there is a second.
         takes_initial: whether it compares with the start of training.
         takes_head: whether it compares with the weights of the Linear that reads the features.
@@ -230,11 +230,12 @@ def published(
 ) -> Callable[[Callable[..., Any]], Measure]:
     """Enter a function in the catalogue, with its source and the laws its tests will hold it to.
 
-    The first argument's annotation says what it needs: a statistic, `Weights`, a `LinearMap`, or a
-    `Profile` of the measure that the argument is named after. A further argument named `initial` is
-    the same at the start of training; one named `head` is the weight matrix of the Linear that
-    reads the penultimate features. Arguments with defaults are options. `second_pass` is a function
-    of a batch and of what a first reading has to find: the statistic that its annotation names.
+    The first argument's annotation says what it needs: a statistic, `Weights`, a `LinearMap`, a
+    `TangentKernel`, or a `Profile` of the measure that the argument is named after. A further
+    argument named `initial` is the same at the start of training; one named `head` is the weight
+    matrix of the Linear that reads the penultimate features. Arguments with defaults are options.
+    `second_pass` is a function of a batch and of what a first reading has to find: the statistic
+    that its annotation names.
 
     Raises:
         ValueError: another function of that name is in the catalogue already.

@@ -12,6 +12,7 @@ from .pairs import CrossMoments, PairMoments
 from .points import Points
 from .predictions import Predictions
 from .residuals import Residuals
+from .tangent_kernel import TangentKernel
 from .weights import Weights
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Predictions",
     "Residuals",
     "Statistic",
+    "TangentKernel",
     "Weights",
     "leave_one_out",
     "total",
