@@ -87,7 +87,7 @@ def test_training_is_that_of_the_form_written_out(kind: str, alpha: float, based
     base = perceptron(BASE, depth) if based else None
     groups = parametrize(model, kind, base=base, lr=0.1, alpha=alpha, gain=1.5, seed=1)
     ratio = WIDE / BASE if based else WIDE
-    factors = oracle.multipliers(kind, depth, ratio)
+    factors = oracle.multipliers(kind, depth, ratio, 1 if based else D)
     # in the form with one learning rate, weights are divided by the multiplier that they gain
     start = originals(model)
     if kind in ("mup", "mean-field"):
@@ -308,6 +308,13 @@ REFUSED = {
         {},
         LazyrichError,
         "6.weight is in one of",
+    ),
+    "no size": (lambda: (perceptron(24), "mup"), {"gain": -1.0}, LazyrichError, "gain=-1.0"),
+    "a gain of what is not drawn": (
+        lambda: (perceptron(24, bias=True), "mup"),
+        {"gain": {"0.bias": 0.1}, "base": perceptron(BASE, bias=True)},
+        UnknownName,
+        "no tensor matches '0.bias'",
     ),
     "no such pattern": (
         lambda: (perceptron(24), "mup"),

@@ -25,7 +25,7 @@ MOVED = ("update_share", "neuron_distribution_change")
 
 
 def cells(size: Size) -> Mapping[str, Cell]:
-    seeds, steps, most = {"quick": (2, 5, 64), "laptop": (8, 100, 512), "full": (16, 150, 2048)}[
+    seeds, steps, most = {"quick": (2, 5, 64), "laptop": (8, 100, 1024), "full": (16, 150, 2048)}[
         size
     ]
     widths = [most // 2**k for k in range(4, -1, -1)]

@@ -1,14 +1,13 @@
 """How much training changes the features of a network as it gets wider: slopes and a verdict."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import inf, isfinite, nan, sqrt
+from dataclasses import replace
+from math import inf, isfinite, nan
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.stats import linregress, t as student
 from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
@@ -17,9 +16,10 @@ from ._engine import Model, as_capture
 from ._inputs import Inputs
 from ._records import Definition, Record, Records
 from ._session import raw_output
+from ._slope import slope
 from ._source import Source
 from ._untouched import Draws
-from .errors import LazyrichError, MissingInput, ShapeError
+from .errors import LazyrichError, MissingInput
 
 Build = Callable[[int, int], tuple[Model, torch.optim.Optimizer]]
 Loss = Callable[[Any, Tensor | None], Tensor]
@@ -57,60 +57,11 @@ _OF_SLOPES = tuple(
 )
 
 
-@dataclass(frozen=True)
-class Slope:
-    """A power of the width, with its 95 % interval by Student's t.
-
-    Attributes:
-        each: the slope of each seed.
-    """
-
-    value: float
-    standard_error: float
-    low: float
-    high: float
-    each: tuple[float, ...]
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
 class Verdict(NamedTuple):
     """What a coordinate check comes to, and why, layer by layer."""
 
     word: Word
     reasons: tuple[str, ...]
-
-
-def slope(widths: Sequence[float], values: Any) -> Slope:
-    """The power of the width that values follow: a line through their logarithms.
-
-    Args:
-        widths: k of them, three different ones or more.
-        values: above zero, [k] or [seeds, k].
-
-    Returns:
-        For several seeds the mean of their slopes, with the spread between seeds; for one, the
-        least-squares slope with the spread around the line.
-
-    Raises:
-        ShapeError: fewer than three widths, or values that do not go with them.
-        LazyrichError: widths or values that have no logarithm.
-    """
-    x, y = np.asarray(widths, float), np.atleast_2d(np.asarray(values, float))
-    if x.ndim != 1 or len(np.unique(x)) < 3:
-        raise ShapeError(f"a slope needs three different widths or more, not {list(widths)}.")
-    if y.ndim != 2 or y.shape[1] != len(x) or not len(y):
-        raise ShapeError(f"values of shape {np.shape(values)} for {len(x)} widths.")
-    if not (np.isfinite(x).all() and np.isfinite(y).all() and (x > 0).all() and (y > 0).all()):
-        raise LazyrichError("a slope of logarithms needs finite widths and values above zero.")
-    fits = [linregress(np.log(x), np.log(row)) for row in y]
-    each = tuple(float(fit.slope) for fit in fits)
-    freedom = len(y) - 1 if len(y) > 1 else len(x) - 2
-    error = np.std(each, ddof=1) / sqrt(len(y)) if len(y) > 1 else fits[0].stderr
-    reach = float(student.ppf(0.975, freedom) * error)
-    mean = float(np.mean(each))
-    return Slope(mean, float(error), mean - reach, mean + reach, each)
 
 
 def coordinate_check(

@@ -261,7 +261,7 @@ def _by_order(model: nn.Module, found: Sequence[Tensor]) -> list[Tensor]:
         growth = [1.0, 1.0]
         if tensor.axes is not None:
             role = _role(inward, outward)
-            growth = [float(tensor.fan_in) if inward else 1.0, 1.0]
+            growth = [float(tensor.fan_in), 1.0]
             growth[1] = float(tensor.shape[tensor.axes.outputs]) if outward else 1.0
         else:
             role = "vector" if outward else "fixed"

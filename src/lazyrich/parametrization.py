@@ -12,35 +12,20 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from math import isclose, isfinite, sqrt
 from statistics import median
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
-from ._coordinate_check import (
-    Slope,
-    Verdict,
-    coordinate_check,
-    coordinate_verdict,
-    slope,
-)
+from ._coordinate_check import Verdict, coordinate_check, coordinate_verdict
+from ._scaling import Gain, Kind, Optimizer, Rule, rules_for
+from ._slope import Slope, slope
 from ._table import Cells, markup, text
-from ._tensor_roles import (
-    Base,
-    Multiplier,
-    Role,
-    Tensor,
-    checked_patterns,
-    layers_of,
-    multiplied,
-    original,
-    tensors_with_roles,
-)
-from .errors import LazyrichError, UnknownName
+from ._tensor_roles import Base, Multiplier, Role, layers_of, multiplied, original
+from .errors import LazyrichError
 
 __all__ = [
     "Description",
@@ -52,58 +37,6 @@ __all__ = [
     "parametrize",
     "slope",
 ]
-
-Kind = Literal["standard", "ntk", "mean-field", "mup"]
-Optimizer = Literal["sgd", "adam"]
-Gain = float | Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class _Law:
-    """Powers of the growth of a layer's inputs and outputs beside the base.
-
-    Attributes:
-        start: of the inputs, in the standard deviation, which is gain / sqrt(fan-in) without.
-        multiplier: of the inputs; None for no multiplier.
-        sgd, adam: of inputs and outputs, in the learning rate.
-    """
-
-    start: float = 0.0
-    multiplier: float | None = None
-    sgd: tuple[float, float] = (0.0, 0.0)
-    adam: tuple[float, float] = (0.0, 0.0)
-
-
-_UNIT_NTK = _Law(adam=(0, -0.5))
-_UNIT_MUP = _Law(sgd=(0, 1))
-_NTK: Mapping[Role, _Law] = {
-    "input": _UNIT_NTK,
-    "vector": _UNIT_NTK,
-    "hidden": _Law(0.5, -0.5, adam=(-0.5, -0.5)),
-    "output": _Law(0.5, -0.5, adam=(-0.5, 0)),
-}
-_MUP: Mapping[Role, _Law] = {
-    "input": _UNIT_MUP,
-    "vector": _UNIT_MUP,
-    "hidden": _Law(sgd=(-1, 1), adam=(-1, 0)),
-    "output": _Law(0.5, -1, sgd=(1, 0)),
-}
-_LAWS: Mapping[str, Mapping[Role, _Law]] = {
-    "standard": {},
-    "ntk": _NTK,
-    "mean-field": _MUP,  # at one hidden layer they are the same
-    "mup": _MUP,
-}
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """What a tensor is to have: size at the start, multiplier (None: no place for one), rate."""
-
-    tensor: Tensor
-    size: float
-    multiplier: float | None
-    rate: float
 
 
 def parametrize(
@@ -161,7 +94,7 @@ def parametrize(
     """
     if not (isfinite(lr) and lr > 0):
         raise LazyrichError(f"lr={lr}: a learning rate above zero.")
-    rules = _rules(model, kind, base, optimizer, alpha, gain)
+    rules = rules_for(model, kind, base, optimizer, alpha, gain)
     if any(is_parametrized(module) for _, module in layers_of(model)):
         raise LazyrichError("the model has multipliers already: build it again to change them.")
     generator = torch.Generator().manual_seed(seed)
@@ -263,7 +196,7 @@ def describe(
     Raises:
         As `parametrize`.
     """
-    rules = _rules(model, kind, base, optimizer, alpha, gain)
+    rules = rules_for(model, kind, base, optimizer, alpha, gain)
     held = [original(model.get_submodule(r.tensor.module), r.tensor.parameter) for r in rules]
     rates = None if groups is None else _rates(rules, held, list(groups))
     return Description(
@@ -271,84 +204,8 @@ def describe(
     )
 
 
-def _rules(
-    model: nn.Module,
-    kind: Kind,
-    base: Base | None,
-    optimizer: Optimizer,
-    alpha: float,
-    gain: Gain,
-) -> list[_Rule]:
-    for what, given, known in (("kind", kind, Kind), ("optimizer", optimizer, Optimizer)):
-        if given not in get_args(known):
-            raise UnknownName(what, given, get_args(known))
-    if not (isfinite(alpha) and alpha > 0):
-        raise LazyrichError(f"alpha={alpha}: a factor above zero.")
-    gains = gain if isinstance(gain, Mapping) else {}
-    tensors = tensors_with_roles(model, base, gains)
-    _check(kind, model, base, tensors, gains)
-    scaled = _outputs(tensors) if alpha != 1 else ""
-    found = []
-    for tensor in tensors:
-        law = _LAWS[kind].get(tensor.role, _Law())
-        inward, outward = tensor.growth
-        multiplier = None if law.multiplier is None else inward**law.multiplier
-        if tensor.module == scaled and alpha != 1:
-            multiplier = alpha * (1.0 if multiplier is None else multiplier)
-        powers = law.sgd if optimizer == "sgd" else law.adam
-        rate = inward ** powers[0] * outward ** powers[1]
-        rate *= alpha ** (-2 if optimizer == "sgd" else -1)
-        size = tensor.start
-        if size is None:
-            chosen = gain if isinstance(gain, (int, float)) else _by_pattern(gains, tensor.name)
-            size = chosen / sqrt(tensor.fan_in) * inward**law.start
-        found.append(_Rule(tensor, size, multiplier, rate))
-    return found
-
-
-def _by_pattern(gains: Mapping[str, float], name: str) -> float:
-    return next((g for pattern, g in gains.items() if fnmatchcase(name, pattern)), 1.0)
-
-
-def _check(
-    kind: Kind,
-    model: nn.Module,
-    base: Base | None,
-    tensors: Sequence[Tensor],
-    gains: Mapping[str, float],
-) -> None:
-    checked_patterns(gains, [t.name for t in tensors])
-    hidden = [t.name for t in tensors if t.role == "hidden"]
-    if kind == "mean-field" and hidden:
-        raise LazyrichError(
-            f"{hidden[0]} lies between two hidden layers, and the mean-field scaling is of one: "
-            "with more, all units of a layer become the same. 'mup' is what it becomes in depth."
-        )
-    if kind == "mup" and base is not None:
-        other = base if isinstance(base, nn.Module) else base[0]
-        for name, module in layers_of(model):
-            if not isinstance(module, nn.MultiheadAttention):
-                continue
-            wide, narrow = module.head_dim, other.get_submodule(name).head_dim
-            if wide != narrow:
-                raise LazyrichError(
-                    f"{name}: its heads have {wide} units, and {narrow} in the base. The maximal "
-                    "update needs logits over head_dim, not over its root: let the number of heads "
-                    "grow instead of their size."
-                )
-
-
-def _outputs(tensors: Sequence[Tensor]) -> str:
-    """The layer that alpha scales."""
-    layers = [t.module for t in tensors if t.role == "output"]
-    if len(layers) != 1:
-        told = ", ".join(layers) or "none"
-        raise LazyrichError(f"alpha scales the one layer that makes the outputs; found: {told}.")
-    return layers[0]
-
-
 @torch.no_grad()
-def _start(held: nn.Parameter, rule: _Rule, module: nn.Module, generator: torch.Generator) -> None:
+def _start(held: nn.Parameter, rule: Rule, module: nn.Module, generator: torch.Generator) -> None:
     if rule.tensor.start is not None:
         held.fill_(rule.tensor.start)
         return
@@ -360,7 +217,7 @@ def _start(held: nn.Parameter, rule: _Rule, module: nn.Module, generator: torch.
 
 
 def _rates(
-    rules: Sequence[_Rule], held: Sequence[nn.Parameter], groups: Sequence[Mapping[str, Any]]
+    rules: Sequence[Rule], held: Sequence[nn.Parameter], groups: Sequence[Mapping[str, Any]]
 ) -> dict[int, float]:
     """Learning rates by the id of the tensor, relative to the base: the one most tensors imply."""
     by_id = {id(p): float(group["lr"]) for group in groups for p in group["params"]}
@@ -371,7 +228,7 @@ def _rates(
 
 
 def _described(
-    rule: _Rule, held: nn.Parameter, model: nn.Module, rates: Mapping[int, float] | None
+    rule: Rule, held: nn.Parameter, model: nn.Module, rates: Mapping[int, float] | None
 ) -> Described:
     module, tensor = model.get_submodule(rule.tensor.module), rule.tensor
     multiplier = multiplied(module, tensor.parameter)

@@ -7,15 +7,16 @@ that to the base; every multiplier stands in the forward pass, and SGD is writte
 import torch
 
 
-def multipliers(kind, depth, ratio):
-    """Powers of the ratio for input, hidden and output weights."""
+def multipliers(kind, depth, ratio, inputs=1):
+    """Powers of the ratio for input, hidden and output weights; `inputs` of them in all."""
     powers = {
         "standard": (0, 0, 0),
         "ntk": (0, -0.5, -0.5),
         "mup": (0.5, 0, -0.5),
         "mean-field": (0.5, 0, -0.5),
     }[kind]
-    return [ratio ** powers[i] for i in [0, *[1] * (depth - 1), 2]]
+    factors = [ratio ** powers[i] for i in [0, *[1] * (depth - 1), 2]]
+    return [inputs**-0.5, *factors[1:]] if kind == "ntk" else factors
 
 
 def forward(weights, factors, x, activation):
