@@ -392,6 +392,9 @@ def test_order_tells_roles_in_a_stack_alone() -> None:
     assert found["3.weight"] == "hidden" and found["3.bias"] == "vector"
     with pytest.raises(LazyrichError, match=r"the model is a Convolutional.*Pass base="):
         parametrize(Convolutional(8), "mup", lr=1.0)
+    grouped = nn.Sequential(nn.Conv1d(4, 8, 3), nn.Conv1d(8, 8, 3, groups=8), nn.Linear(8, 2))
+    with pytest.raises(LazyrichError, match=r"1 is a grouped Conv1d.*Pass base="):
+        parametrize(grouped, "mup", lr=1.0)
     with pytest.raises(LazyrichError, match="two layers or more"):
         parametrize(nn.Sequential(nn.Linear(3, 4)), "mup", lr=1.0)
     with pytest.raises(LazyrichError, match="no parameters"):

@@ -78,6 +78,34 @@ def rules_for(
         LazyrichError: a tensor whose role cannot be told, which the message names.
         UnknownName: a kind, optimizer or pattern that does not exist.
     """
+    _check_options(kind, optimizer, alpha, gain)
+    gains = gain if isinstance(gain, Mapping) else {"*": gain}
+    tensors = tensors_with_roles(model, base, gain if isinstance(gain, Mapping) else {})
+    checked_patterns(gains, [t.name for t in tensors if t.start is None])
+    _check_model(kind, model, base, tensors)
+    scaled = _outputs(tensors) if alpha != 1 else None
+    slower = alpha ** (-2 if optimizer == "sgd" else -1)
+    found = []
+    for tensor in tensors:
+        law = _LAWS[kind].get(tensor.role, _Law())
+        inward, outward = tensor.growth
+        multiplier = None if law.multiplier is None else inward**law.multiplier
+        if tensor.module == scaled:
+            multiplier = alpha * (1.0 if multiplier is None else multiplier)
+        size = tensor.start
+        if size is None:
+            size = _gain(gains, tensor.name) / sqrt(tensor.fan_in) * inward**law.start
+        powers = law.sgd if optimizer == "sgd" else law.adam
+        rate = slower * inward ** powers[0] * outward ** powers[1]
+        found.append(Rule(tensor, size, multiplier, rate))
+    return found
+
+
+def _gain(gains: Mapping[str, float], name: str) -> float:
+    return next((g for pattern, g in gains.items() if fnmatchcase(name, pattern)), 1.0)
+
+
+def _check_options(kind: Kind, optimizer: Optimizer, alpha: float, gain: Gain) -> None:
     for what, given, known in (("kind", kind, Kind), ("optimizer", optimizer, Optimizer)):
         if given not in get_args(known):
             raise UnknownName(what, given, get_args(known))
@@ -86,40 +114,11 @@ def rules_for(
     for each in gain.values() if isinstance(gain, Mapping) else (gain,):
         if not (isfinite(each) and each >= 0):
             raise LazyrichError(f"gain={gain}: a size of the weights is zero or more.")
-    gains = gain if isinstance(gain, Mapping) else {}
-    tensors = tensors_with_roles(model, base, gains)
-    _check(kind, model, base, tensors, gains)
-    scaled = _outputs(tensors) if alpha != 1 else ""
-    found = []
-    for tensor in tensors:
-        law = _LAWS[kind].get(tensor.role, _Law())
-        inward, outward = tensor.growth
-        multiplier = None if law.multiplier is None else inward**law.multiplier
-        if tensor.module == scaled and alpha != 1:
-            multiplier = alpha * (1.0 if multiplier is None else multiplier)
-        powers = law.sgd if optimizer == "sgd" else law.adam
-        rate = inward ** powers[0] * outward ** powers[1]
-        rate *= alpha ** (-2 if optimizer == "sgd" else -1)
-        size = tensor.start
-        if size is None:
-            chosen = gain if isinstance(gain, (int, float)) else _by_pattern(gains, tensor.name)
-            size = chosen / sqrt(tensor.fan_in) * inward**law.start
-        found.append(Rule(tensor, size, multiplier, rate))
-    return found
 
 
-def _by_pattern(gains: Mapping[str, float], name: str) -> float:
-    return next((g for pattern, g in gains.items() if fnmatchcase(name, pattern)), 1.0)
-
-
-def _check(
-    kind: Kind,
-    model: nn.Module,
-    base: Base | None,
-    tensors: Sequence[Tensor],
-    gains: Mapping[str, float],
+def _check_model(
+    kind: Kind, model: nn.Module, base: Base | None, tensors: Sequence[Tensor]
 ) -> None:
-    checked_patterns(gains, [t.name for t in tensors if t.start is None])
     hidden = [t.name for t in tensors if t.role == "hidden"]
     if kind == "mean-field" and hidden:
         raise LazyrichError(

@@ -243,13 +243,13 @@ def _role(inward: bool, outward: bool) -> Role:
 def _by_order(model: nn.Module, found: Sequence[Tensor]) -> list[Tensor]:
     """Roles in a stack of layers, beside a base of width 1."""
     for name, module in layers_of(model):
-        stack = isinstance(module, nn.Sequential)
-        groups = getattr(module, "groups", 1)
-        if (not stack and any(n != INSIDE for n, _ in module.named_children())) or groups != 1:
+        whole = all(n == INSIDE for n, _ in module.named_children())
+        grouped = isinstance(module, nn.modules.conv._ConvNd) and module.groups > 1
+        if grouped or not (whole or isinstance(module, nn.Sequential)):
             raise LazyrichError(
-                f"{name or 'the model'} is a {type(module).__name__}: without base= the roles of "
-                "layers come from their order, which only nn.Sequential tells. "
-                "Pass base=, the same model of another width."
+                f"{name or 'the model'} is a {'grouped ' * grouped}{type(module).__name__}: without "
+                "base= the roles of layers come from their order, which only a plain nn.Sequential "
+                "tells. Pass base=, the same model of another width."
             )
     matrices = [i for i, t in enumerate(found) if t.axes is not None]
     if len(matrices) < 2:
@@ -258,15 +258,12 @@ def _by_order(model: nn.Module, found: Sequence[Tensor]) -> list[Tensor]:
     given = []
     for place, tensor in enumerate(found):
         inward, outward = first < place <= last, first <= place < last
-        growth = [1.0, 1.0]
-        if tensor.axes is not None:
-            role = _role(inward, outward)
-            growth = [float(tensor.fan_in), 1.0]
-            growth[1] = float(tensor.shape[tensor.axes.outputs]) if outward else 1.0
-        else:
+        role = _role(inward, outward)
+        if tensor.axes is None:
             role = "vector" if outward else "fixed"
-            growth[1] = float(tensor.shape[0]) if outward else 1.0
-        given.append(replace(tensor, role=role, growth=(growth[0], growth[1])))
+        wide = tensor.shape[0 if tensor.axes is None else tensor.axes.outputs]
+        growth = float(tensor.fan_in), float(wide) if outward else 1.0
+        given.append(replace(tensor, role=role, growth=growth))
     return given
 
 
