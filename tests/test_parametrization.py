@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import lazyrich as lz
+from lazyrich import kernel
 from lazyrich.errors import LazyrichError, ShapeError, UnknownName
-from lazyrich.parametrization import describe, parametrize
+from lazyrich.parametrization import describe, parametrize, slope
 from oracles import parametrizations as oracle
 
 KINDS = ("standard", "ntk", "mean-field", "mup")
@@ -420,3 +422,33 @@ def test_groups_of_another_model_are_refused() -> None:
     other = torch.optim.SGD(perceptron(4).parameters(), lr=0.1).param_groups
     with pytest.raises(LazyrichError, match="none of them holds a tensor"):
         describe(perceptron(WIDE), "mup", base=perceptron(BASE), groups=other)
+
+
+@pytest.mark.slow
+def test_alpha_makes_training_lazy_by_its_power() -> None:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(16, D, generator=g, dtype=torch.float64)
+    y = torch.randn(16, C, generator=g, dtype=torch.float64).sign()
+    alphas = (4.0, 16.0, 64.0)
+    found: dict[str, list[float]] = {"change": [], "distance": [], "remainder": []}
+    for alpha in alphas:
+        model = perceptron(64)
+        groups = parametrize(model, "ntk", lr=0.1, gain=sqrt(2), alpha=alpha, seed=3)
+        start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        before, outputs = lz.ntk(model, x).matrix, model(x).detach()
+        optimizer = torch.optim.SGD(groups)
+        for _ in range(60):
+            optimizer.zero_grad()
+            functional.mse_loss(model(x) - outputs, y).backward()
+            optimizer.step()
+        after = lz.ntk(model, x).matrix
+        cosine = (before * after).sum() / before.norm() / after.norm()
+        found["change"].append(((after - before).norm() / before.norm()).item())
+        found["distance"].append(1 - cosine.item())
+        found["remainder"].append(kernel.remainder(model, start, x)["model"])
+    for name, wanted, within in (
+        ("change", -1, 0.1),
+        ("distance", -2, 0.1),
+        ("remainder", -1, 0.1),
+    ):
+        assert slope(alphas, found[name]).value == pytest.approx(wanted, abs=within), name

@@ -247,9 +247,9 @@ def _by_order(model: nn.Module, found: Sequence[Tensor]) -> list[Tensor]:
         grouped = isinstance(module, nn.modules.conv._ConvNd) and module.groups > 1
         if grouped or not (whole or isinstance(module, nn.Sequential)):
             raise LazyrichError(
-                f"{name or 'the model'} is a {'grouped ' * grouped}{type(module).__name__}: without "
-                "base= the roles of layers come from their order, which only a plain nn.Sequential "
-                "tells. Pass base=, the same model of another width."
+                f"{name or 'the model'} is a {'grouped ' * grouped}{type(module).__name__}: "
+                "without base= the roles of layers come from their order, which only a plain "
+                "nn.Sequential tells. Pass base=, the same model of another width."
             )
     matrices = [i for i, t in enumerate(found) if t.axes is not None]
     if len(matrices) < 2:
