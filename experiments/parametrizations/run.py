@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import pairwise
-from math import sqrt
 
 import torch
 from torch import nn
@@ -37,13 +36,12 @@ def cells(size: Size) -> Mapping[str, Cell]:
 
 
 def network(kind: Kind, width: int, seed: int, lr: float) -> tuple[nn.Module, list[dict]]:
-    """The textbook's form. In the standard one the rate is over the width, or it would diverge."""
+    """The textbook's form at a rate."""
     parts: list[nn.Module] = []
     for wide, narrow in pairwise([N, *[width] * DEPTH[kind]]):
-        parts += [nn.Linear(wide, narrow, bias=False), nn.ReLU()]
+        parts += [nn.Linear(wide, narrow, bias=False), nn.Tanh()]
     model = nn.Sequential(*parts, nn.Linear(width, 1, bias=False)).double()
-    rate = lr * REFERENCE / width if kind == "standard" else lr
-    return model, parametrize(model, kind, lr=rate, gain={"0.weight": 1.0, "*": sqrt(2)}, seed=seed)
+    return model, parametrize(model, kind, lr=lr, gain={"0.weight": 1.0, "*": 1.6}, seed=seed)
 
 
 def rates(model: nn.Module, groups: list[dict]) -> dict[str, float]:
@@ -66,9 +64,9 @@ def _cell(kind: Kind, seed: int, steps: int, widths: Sequence[int]) -> Records:
 
 def _trained(run: str, kind: Kind, width: int, seed: int, steps: int, lr: float) -> Records:
     x, y = problem()
-    model, groups = network(kind, width, seed, lr)
+    rate = lr * REFERENCE / width if kind == "standard" else lr  # or it would diverge
+    model, groups = network(kind, width, seed, rate)
     initial = deepcopy(model).requires_grad_(False)
-    plain = lz.ntk(model, x, kind="full")
     weights = rates(model, groups)
     before = lz.ntk(model, x, kind="full", weights=weights)
     optimizer = torch.optim.SGD(groups)
@@ -79,7 +77,7 @@ def _trained(run: str, kind: Kind, width: int, seed: int, steps: int, lr: float)
     values = {
         "feature_change": (features[0] - features[1]).square().mean().sqrt(),
         "outputs_at_start": initial(x).square().mean().sqrt(),
-        "largest_eigenvalue": torch.linalg.eigvalsh(plain.matrix)[-1],
+        "critical_rate": rate * kernel.critical_rate(before),
         "ntk_change": (after.matrix - before.matrix).norm() / before.matrix.norm(),
         "loss": functional.mse_loss(model(x), y),
     }
@@ -95,7 +93,7 @@ def outcomes(records: Records) -> Mapping[str, Sequence[float]]:
     return {
         f"{measure}_{kind.replace('-', '_')}": _slopes(records, kind, measure)
         for kind in DEPTH
-        for measure in ("feature_change", "ntk_change", "outputs_at_start", "largest_eigenvalue")
+        for measure in ("feature_change", "ntk_change", "outputs_at_start", "critical_rate")
     } | {
         f"neurons_{kind.replace('-', '_')}": _slopes(records, kind, MOVED[1])
         for kind in ("ntk", "mean-field")

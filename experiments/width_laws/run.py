@@ -125,5 +125,6 @@ def outcomes(records: Records) -> Mapping[str, Sequence[float]]:
     }
     for name in ACTIVATIONS:
         found[f"drift_{name.lower()}"] = slopes(f"drift, {name}", "ntk_change")
+    found["drift_relu_gates"] = found["drift_relu"]
     found["distance_tanh"] = slopes("drift, tanh", "ntk_distance")
     return found
