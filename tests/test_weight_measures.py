@@ -23,6 +23,7 @@ def moved(by: Tensor, start: Tensor | None = None) -> tuple[Weights, Weights]:
 
 def test_gini_in_closed_form() -> None:
     assert gini(*moved(torch.eye(1, 50))) == pytest.approx(1 - 1 / 50)
+    assert gini(*moved(torch.eye(1, 50, dtype=torch.bfloat16))) == pytest.approx(1 - 1 / 50)
     assert gini(*moved(torch.ones(50))) == pytest.approx(0)
     assert gini(*moved(torch.arange(1.0, 1001))) == pytest.approx((1000 - 1) / (3 * 1000))
     g = torch.Generator().manual_seed(0)

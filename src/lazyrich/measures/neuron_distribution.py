@@ -2,6 +2,7 @@
 
 from math import sqrt
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
@@ -31,20 +32,20 @@ def neuron_distribution_change(weights: Weights, initial: Weights) -> float:
     layers. Biases are left out.
     """
     pairs = [
-        (_units(t), _units(initial.tensors[name].to(t.device)))
+        (_units(t), _units(initial.tensors[name]))
         for name, t in weights.tensors.items()
         if t.ndim > 1
     ]
     if not pairs:
         raise Undefined("no tensor with a row of weights for each unit")
-    size = sum(float(before.square().sum()) for _, before in pairs)
+    size = sum(float((before**2).sum()) for _, before in pairs)
     if size == 0:
         raise Undefined("the weights were zero at the start")
-    distances = sum(float((now - before).abs().mean(0).sum()) for now, before in pairs)
-    inputs = sum(now.shape[1] for now, _ in pairs)
-    return distances / inputs / sqrt(size / sum(before.numel() for _, before in pairs))
+    distances = sum(float(np.abs(now - before).mean(1).sum()) for now, before in pairs)
+    inputs = sum(len(now) for now, _ in pairs)
+    return distances / inputs / sqrt(size / sum(before.size for _, before in pairs))
 
 
-def _units(tensor: Tensor) -> Float[Tensor, "n d"]:
-    """Weights of n units, each input in order of size."""
-    return tensor.flatten(1).double().sort(0).values
+def _units(tensor: Tensor) -> Float[np.ndarray, "d n"]:
+    """Weights of n units for each input, in order of size."""
+    return np.sort(tensor.flatten(1).T.double().cpu().numpy())

@@ -1,5 +1,6 @@
 """How few parameters have made the way from the start of training to now."""
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -20,9 +21,9 @@ def update_gini(weights: Weights, initial: Weights) -> float:
     """
     moved = _moved(weights, initial)
     count = len(moved)
-    ranks = torch.arange(1, count + 1, dtype=torch.float64, device=moved.device)
-    found = (2 * ranks - count - 1) @ (moved / moved.sum()) / count
-    return min(max(float(found), 0.0), 1.0)
+    ranks = np.arange(1, count + 1)
+    found = float((2 * ranks - count - 1) @ moved / moved.sum() / count)
+    return min(max(found, 0.0), 1.0)
 
 
 @published("Lorenz 1905, doi:10.2307/2276207, whose curve it is a point of", bounds=(0, 1))
@@ -38,19 +39,24 @@ def update_share(weights: Weights, initial: Weights, *, mass: float = 0.9) -> fl
     """
     if not 0 < mass < 1:
         raise LazyrichError(f"mass={mass}: a share of the squared movement between 0 and 1.")
-    squares = _moved(weights, initial).square().flip(0)
-    carried = squares.cumsum(0)
-    enough = carried >= mass * carried[-1]
-    return (int(enough.int().argmax()) + 1) / len(squares)
+    carried = np.cumsum(_moved(weights, initial)[::-1] ** 2)
+    return float(np.searchsorted(carried, mass * carried[-1]) + 1) / len(carried)
 
 
-def _moved(weights: Weights, initial: Weights) -> Float[Tensor, " P"]:
-    """Distances of all parameters from their start relative to the largest, the smallest first."""
-    steps = [
-        (t.double() - initial.tensors[name].to(t.device).double()).abs().flatten()
-        for name, t in weights.tensors.items()
-    ]
-    moved = torch.cat([s.to(steps[0].device) for s in steps]).sort().values
-    if not float(moved[-1]) > 0:
+def _moved(weights: Weights, initial: Weights) -> Float[np.ndarray, " P"]:
+    """Distances of all parameters from their start relative to the largest, the smallest first.
+
+    Sorted in their own precision, and by numpy, which is several times faster than torch.
+    """
+    moved = np.concatenate(
+        [_steps(t, initial.tensors[name]).cpu().numpy() for name, t in weights.tensors.items()]
+    )
+    moved.sort()
+    if not moved[-1] > 0:
         raise Undefined("no parameter has moved")
-    return moved / moved[-1]
+    return moved.astype(np.float64) / float(moved[-1])
+
+
+def _steps(now: Tensor, start: Tensor) -> Float[Tensor, " p"]:
+    precise = torch.promote_types(torch.promote_types(now.dtype, start.dtype), torch.float32)
+    return (now.to(precise) - start.to(now.device, precise)).abs().flatten()
