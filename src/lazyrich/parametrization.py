@@ -162,8 +162,8 @@ class Description(Sequence[Described]):
         return markup(self._cells())
 
     def _cells(self) -> Cells:
-        head = ["name", "role", "shape", "fan-in", "size", "wanted", "multiplier", "wanted"]
-        head += ["rate", "wanted", "note"]
+        head = ["name", "role", "shape", "fan-in", "size", "wanted size", "multiplier"]
+        head += ["wanted multiplier", "rate", "wanted rate", "note"]
         rows = [
             [r.tensor, r.role, "x".join(map(str, r.shape)), str(r.fan_in)]
             + [_short(v) for v in (r.size, r.wanted_size, r.multiplier, r.wanted_multiplier)]
