@@ -25,7 +25,7 @@ class Weights:
         """The parameters that each module holds itself, by the module's name."""
         owned: dict[str, dict[str, Tensor]] = {}
         for name, tensor in self.tensors.items():
-            module, _, parameter = name.replace("_orig_mod.", "").rpartition(".")
+            module, parameter = _place(name.replace("_orig_mod.", ""))
             owned.setdefault(module or "model", {})[parameter] = tensor
         return {module: Weights(tensors) for module, tensors in owned.items()}
 
@@ -39,3 +39,14 @@ class Weights:
             float((t.double() - other.tensors[name].to(t.device).double()).square().sum())
             for name, t in self.tensors.items()
         )
+
+
+def _place(name: str) -> tuple[str, str]:
+    """The module that a parameter belongs to, and its name there.
+
+    What a parametrization makes a weight of belongs to the layer that uses the weight.
+    """
+    module, parametrized, parameter = f".{name}".partition(".parametrizations.")
+    if not parametrized:
+        module, _, parameter = f".{name}".rpartition(".")
+    return module.removeprefix("."), parameter
