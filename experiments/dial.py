@@ -9,6 +9,9 @@ from torch.func import functional_call, jvp, vjp
 from torch.nn import functional
 
 
+_LOOKED_UP = 10  # steps between two looks at the curvature
+
+
 class Dial(nn.Module):
     """scale * (network - network at the start): lazy where the scale is large.
 
@@ -34,32 +37,39 @@ def descend(
 ) -> Iterator[tuple[int, float]]:
     """Full-batch gradient descent with momentum; step and mean squared error before it.
 
-    The loss is over the squared scale, so that all scales learn equally fast at first; the rate is
-    `speed` over the loss's largest curvature at the start.
+    The loss is over the squared scale, so that all scales learn equally fast at first. The rate is
+    `speed` over the largest eigenvalue of the loss's Gauss-Newton matrix, which a rich network
+    changes: it is looked up every few steps.
     """
-    curvature = 2 * _largest(dial.network, x) / targets.numel()
-    sgd = torch.optim.SGD(
-        dial.network.parameters(), lr=speed / curvature, momentum=0.9, weight_decay=decay
-    )
+    curvature = _Curvature(dial.network, x)
+    sgd = torch.optim.SGD(dial.network.parameters(), lr=0.0, momentum=0.9, weight_decay=decay)
     for step in range(most):
+        if step % _LOOKED_UP == 0:
+            sgd.param_groups[0]["lr"] = speed * targets.numel() / (2 * curvature.largest())
         loss = functional.mse_loss(dial(x), targets)
-        yield step, float(loss)
+        yield step, loss.item()
         sgd.zero_grad()
         (loss / dial.scale**2).backward()
         sgd.step()
 
 
-def _largest(network: nn.Module, x: Tensor, rounds: int = 30) -> float:
-    """Largest eigenvalue of the tangent kernel, by power iteration."""
-    parameters = {k: p.detach() for k, p in network.named_parameters()}
+class _Curvature:
+    """Largest eigenvalue of the tangent kernel by power iteration, each time from the last vector."""
 
-    def outputs(values: dict[str, Tensor]) -> Tensor:
-        return functional_call(network, values, (x,))
+    def __init__(self, network: nn.Module, x: Tensor) -> None:
+        self.network, self.x = network, x
+        self.vector = torch.ones_like(network(x).detach())
+        self.rounds = 20
 
-    back = vjp(outputs, parameters)[1]
-    size, v = 0.0, torch.ones_like(network(x).detach())
-    for _ in range(rounds):
-        v = v / v.norm()
-        v = jvp(outputs, (parameters,), (back(v)[0],))[1]
-        size = float(v.norm())
-    return size
+    def largest(self) -> float:
+        parameters = {k: p.detach() for k, p in self.network.named_parameters()}
+
+        def outputs(values: dict[str, Tensor]) -> Tensor:
+            return functional_call(self.network, values, (self.x,))
+
+        back = vjp(outputs, parameters)[1]
+        for _ in range(self.rounds):
+            unit = self.vector / self.vector.norm()
+            self.vector = jvp(outputs, (parameters,), (back(unit)[0],))[1]
+        self.rounds = 3
+        return float(self.vector.norm())
