@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp, vjp
 from torch.nn import functional
 
-
 _LOOKED_UP = 10  # steps between two looks at the curvature
 
 
@@ -54,7 +53,7 @@ def descend(
 
 
 class _Curvature:
-    """Largest eigenvalue of the tangent kernel by power iteration, each time from the last vector."""
+    """Largest eigenvalue of the tangent kernel: power iteration, each time from the last vector."""
 
     def __init__(self, network: nn.Module, x: Tensor) -> None:
         self.network, self.x = network, x

@@ -70,7 +70,7 @@ def _cell(inverse: float, wealth: str, seed: int, samples: int, units: int, most
     targets = functional.one_hot(y[train], 10).float()
     found, levels = Records(), list(_LEVELS)
     descent = descend(dial, x[train], targets, most=most, speed=min(0.3, 3 / inverse))
-    for step, loss in _crossings(descent, levels):
+    for step, loss in _crossings(descent, levels):  # noqa: B007, both are told at the end
         found += _plane(dial, x[test], y[test], run, seed).tag(step=step)
     features, outputs = _seen(dial, x[test])
     found += lz.measure_arrays(
