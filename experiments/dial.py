@@ -14,17 +14,22 @@ _LOOKED_UP = 10  # steps between two looks at the curvature
 class Dial(nn.Module):
     """scale * (network - network at the start): lazy where the scale is large.
 
+    Args:
+        centered: whether the start is subtracted. Without, it is a network that is trained on its
+            targets over the scale.
+
     Reference:
         Chizat, Oyallon & Bach 2019, arXiv:1812.07956.
     """
 
-    def __init__(self, network: nn.Sequential, scale: float) -> None:
+    def __init__(self, network: nn.Sequential, scale: float, *, centered: bool = True) -> None:
         super().__init__()
-        self.network, self.scale = network, scale
+        self.network, self.scale, self.centered = network, scale, centered
         self.start = deepcopy(network).requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.scale * (self.network(x) - self.start(x))
+        outputs = self.network(x)
+        return self.scale * (outputs - self.start(x) if self.centered else outputs)
 
     def features(self, x: Tensor) -> Tensor:
         """What the last layer reads."""
