@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp, vjp
+from torch.autograd import grad
 from torch.nn import functional
 
 _LOOKED_UP = 10  # steps between two looks at the curvature
@@ -66,14 +66,13 @@ class _Curvature:
         self.rounds = 20
 
     def largest(self) -> float:
-        parameters = {k: p.detach() for k, p in self.network.named_parameters()}
-
-        def outputs(values: dict[str, Tensor]) -> Tensor:
-            return functional_call(self.network, values, (self.x,))
-
-        back = vjp(outputs, parameters)[1]
+        parameters = list(self.network.parameters())
+        outputs = self.network(self.x)
+        weights = torch.zeros_like(outputs, requires_grad=True)
+        back = grad(outputs, parameters, weights, create_graph=True)  # linear in the weights
         for _ in range(self.rounds):
             unit = self.vector / self.vector.norm()
-            self.vector = jvp(outputs, (parameters,), (back(unit)[0],))[1]
+            towards = grad(outputs, parameters, unit, retain_graph=True)
+            self.vector = grad(back, weights, towards, retain_graph=True)[0]
         self.rounds = 3
         return float(self.vector.norm())
