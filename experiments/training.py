@@ -65,3 +65,27 @@ def trained(*args: object, **options: object) -> None:
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
     """Share of samples whose class has the largest output."""
     return float((model(x).argmax(1) == y).double().mean())
+
+
+def convolutional(
+    width: int, classes: int, *, seed: int, side: int = 16, normalized: bool = True
+) -> nn.Sequential:
+    """A small VGG: pairs of 3 x 3 convolutions, each twice as wide, then one layer.
+
+    Args:
+        width: channels of the first pair.
+        side: of the images, a power of two; pairs go on until maps are 2 x 2.
+        normalized: whether batch normalization follows each convolution.
+    """
+    torch.manual_seed(seed)
+    parts: list[nn.Module] = []
+    before, channels = 3, width
+    while side > 2:
+        for _ in range(2):
+            parts.append(nn.Conv2d(before, channels, 3, padding=1, bias=not normalized))
+            parts += [nn.BatchNorm2d(channels)] if normalized else []
+            parts.append(nn.ReLU())
+            before = channels
+        parts.append(nn.MaxPool2d(2))
+        channels, side = 2 * channels, side // 2
+    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(before * side**2, classes))
