@@ -98,8 +98,9 @@ def measure(
         for layer, part in parts.items()
     }
     heading = Heading(run, f"{kernel.kind} kernel", 0, step)
-    shown = [m for m in chosen if m.name != "ntk_share" or len(parts) > 1]
-    return records(table, shown, heading, {})
+    if measures is None and len(parts) == 1:
+        chosen = [m for m in chosen if m.name != "ntk_share"]  # of the whole it is 1
+    return records(table, chosen, heading, {})
 
 
 def velocity(before: Kernel, after: Kernel, duration: float, *, centered: bool = False) -> float:

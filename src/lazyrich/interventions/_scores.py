@@ -11,18 +11,13 @@ from scipy.stats import binomtest
 from torch import Tensor
 from torch.nn import functional
 
+from .._evaluation import definition
 from .._records import Definition, Record
 from ..errors import NonFinite, ShapeError
+from ..measures import CATALOGUE
 
 DEFINED = {
-    "accuracy": Definition(
-        "accuracy",
-        "The share of samples whose class has the largest output.",
-        r"$\frac1n \sum_i [\arg\max_c f_c(x_i) = y_i]$",
-        "",
-        "neither",
-        (0, 1),
-    ),
+    "accuracy": definition(CATALOGUE["accuracy"]),
     "cross_entropy": Definition(
         "cross_entropy",
         "Mean negative log-likelihood of the classes, in nats.",
