@@ -45,14 +45,35 @@ def train(
     seed: int = 0,
 ) -> Iterator[int]:
     """Epoch after epoch, each after its updates; all samples at once where batch is 0."""
+    each = -(-len(x) // (batch or len(x)))
+    options = {"optimizer": optimizer, "loss": loss, "batch": batch, "seed": seed}
+    for step in updates(model, x, y, steps=epochs * each, **options):  # type: ignore[arg-type]
+        if step % each == 0:
+            yield step // each
+
+
+def updates(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    steps: int,
+    optimizer: torch.optim.Optimizer,
+    loss: Loss = functional.cross_entropy,
+    batch: int = 0,
+    seed: int = 0,
+) -> Iterator[int]:
+    """Step after step, each after its update, through the samples in ever new orders."""
     generator = torch.Generator().manual_seed(seed)
-    for epoch in range(1, epochs + 1):
+    step = 0
+    while step < steps:
         order = torch.randperm(len(x), generator=generator) if batch else torch.arange(len(x))
-        for at in order.split(batch or len(x)):
+        for at in order.split(batch or len(x))[: steps - step]:
             optimizer.zero_grad()
             loss(model(x[at]), y[at]).backward()
             optimizer.step()
-        yield epoch
+            step += 1
+            yield step
 
 
 def trained(*args: object, **options: object) -> None:
@@ -68,7 +89,13 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 def convolutional(
-    width: int, classes: int, *, seed: int, side: int = 16, normalized: bool = True
+    width: int,
+    classes: int,
+    *,
+    seed: int,
+    side: int = 16,
+    normalized: bool = True,
+    running: bool = True,
 ) -> nn.Sequential:
     """A small VGG: pairs of 3 x 3 convolutions, each twice as wide, then one layer.
 
@@ -76,6 +103,8 @@ def convolutional(
         width: channels of the first pair.
         side: of the images, a power of two; pairs go on until maps are 2 x 2.
         normalized: whether batch normalization follows each convolution.
+        running: whether that takes running moments in evaluation, which lag behind early in
+            training, or those of the batch.
     """
     torch.manual_seed(seed)
     parts: list[nn.Module] = []
@@ -83,7 +112,7 @@ def convolutional(
     while side > 2:
         for _ in range(2):
             parts.append(nn.Conv2d(before, channels, 3, padding=1, bias=not normalized))
-            parts += [nn.BatchNorm2d(channels)] if normalized else []
+            parts += [nn.BatchNorm2d(channels, track_running_stats=running)] if normalized else []
             parts.append(nn.ReLU())
             before = channels
         parts.append(nn.MaxPool2d(2))
